@@ -163,7 +163,11 @@ class Parser(argparse.ArgumentParser):
                 raise UsageError(
                     f"{names[option.name]} and {name} are two names of one flag; give one"
                 )
-        return vars(namespace), rest
+        values = vars(namespace)
+        for option in self.known.values():
+            if option.name in values:
+                values[option.name] = option.in_its_case(values[option.name])
+        return values, rest
 
     def _without_value(self, argument: str) -> str:
         """Returns a boolean flag that has a value as the name that means this value."""
@@ -283,7 +287,7 @@ def _plain_value(named: str, value: Any, option: Option) -> Any:
     is_text = not option.declared.split and isinstance(value, list | tuple)
     if is_text and not all(isinstance(each, str | int | float) for each in value):
         raise UsageError(f"{named} must be a list of words or numbers, got {value}")
-    return value
+    return option.in_its_case(value)
 
 
 # Help

@@ -404,6 +404,13 @@ class Option:
         """The values that there are, () for any."""
         return tuple(dict.fromkeys(c for place in self.places for c in place.field.choices))
 
+    def in_its_case(self, value: Any) -> Any:
+        """Returns a choice as it is declared, in whatever case it is given; or else the value."""
+        if not isinstance(value, str) or value in self.choices:
+            return value
+        names = (c for c in self.choices if isinstance(c, str))
+        return next((name for name in names if name.lower() == value.lower()), value)
+
     @property
     def default(self) -> Any:
         """Its default; None where there is none, or where structs have different ones."""

@@ -77,7 +77,8 @@ class Box:
 
     Attributes:
       label: its class by name; "" where there is none.
-      xmin, ymin, xmax, ymax: in pixels of the stored image, half-open, before any EXIF turn.
+      xmin, ymin, xmax, ymax: in pixels of the stored image, half-open, before any EXIF turn, or of
+        the image as shown where `ImageSpec.drawn_on` is that.
       is_crowd: COCO's mark of a group that is one object.
       difficult: Pascal VOC's mark.
       area: in pixels; None where it is not known.

@@ -20,6 +20,7 @@ _SECTIONS = {
     "unknown_tokens": "tokens",
     "images_all_alike": "images",
     "masks_without_object": "images",
+    "drawn_on": "images",
     "boxes_dropped": "boxes",
     "boxes_clipped": "boxes",
     "class_with_one_example": "classes",

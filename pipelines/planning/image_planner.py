@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -72,6 +73,7 @@ from recordmill.transforms.images.shard_cutting import (
 from recordmill.transforms.images.source_spec import SourceSpec, check_layout
 from recordmill.transforms.sources.work_item_files import write_work_items
 
+_LABEL_IN_NAME = r"^(.+?)[._-].+\."  # also of cat.17.jpg
 _LAYOUTS_WITHOUT_ANNOTATIONS = ("fixed", "flat", "folders", "idx")
 
 
@@ -101,7 +103,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
     kind = "images"
     stages_type = ImageStages
     packages = ("pillow",)
-    bytes_version = 2
+    bytes_version = 3
     metadata = (LABELS_PATH, LABEL_MAP_PATH)
 
     def __init__(self, request: ImageRequest) -> None:
@@ -197,8 +199,8 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
                 _refuse_numbers(names)
             if not names:
                 raise UsageError(
-                    "--task=classification needs labels, and the input has none; see --labels and "
-                    "--annotations"
+                    "--task=classification needs labels, and the input has none; see --annotations "
+                    f"and --labels, or --label_pattern{_in_names(summary.names)}"
                 )
             if summary.same_stem:
                 self.note(
@@ -307,6 +309,14 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
             f"images: {counts['images_listed']} listed, {counts['images_written']} written"
             f"{mapped}; files passed over: {passed or 'none'}"
         )
+
+
+def _in_names(names: Iterable[str]) -> str:
+    """Returns the pattern of a label in the name of an image, as a flag's value, "" for none."""
+    for name in (path.rpartition("/")[2] for path in names):
+        if found := re.match(_LABEL_IN_NAME, name):
+            return f"='{_LABEL_IN_NAME}', which takes {found[1]} of {name}"
+    return " where names of files have them"
 
 
 def _refuse_numbers(names: list[str]) -> None:

@@ -17,6 +17,7 @@ from recordmill.pipelines.command_table import COMMANDS
 from recordmill.pipelines.faces import (
     Given,
     Parser,
+    checked_values,
     default_text,
     example_of,
     flag_names,
@@ -141,6 +142,16 @@ def test_values_of_a_command_line_are_only_what_is_given() -> None:
     assert rest == ["--region", "eu"]
 
 
+def test_choices_are_taken_in_any_case() -> None:
+    parser = Parser()
+    parser.add_options(merged(COMMANDS["images"].kinds()))
+    values, _ = parser.parse_values(["--encoding=png", "--task=Detection", "--channels=3"])
+    assert values == {"encoding": "PNG", "task": "detection", "channels": "3"}
+    options = merged(COMMANDS["images"].kinds())
+    settings = {"encoding": "Jpeg", "channels": 1, "output": "PNG"}
+    assert checked_values(settings, options, "job.yaml:") == {**settings, "encoding": "JPEG"}
+
+
 def test_an_error_names_options_as_they_were_written() -> None:
     message = "--fim_rate has no effect with --task=bert; see --fim_rate_more and a/--fim_rate"
     given = Given({}, {"fim_rate": "a.yaml, line 3"})
@@ -170,7 +181,7 @@ def test_an_error_names_options_as_they_were_written() -> None:
             "--fim_spm_rate has no effect without --fim_rate; leave it out",
         ),
         ("text --task=t5 --format=maxtext", "--format=maxtext is for --task=gpt; give seqio or "),
-        ("text --compression=gzip", "--compression must be one of GZIP, NONE, ZLIB, got 'gzip'"),
+        ("text --compression=zip", "--compression must be one of GZIP, NONE, ZLIB, got 'zip'"),
         ("text --encoding=utf9", "--encoding must be one that Python knows (utf-8, latin-1"),
         ("text --delimiter=ab", "--delimiter must be one ASCII character other than a quote"),
         ("text --header=none", "--header=none and --columns belong together: give both, or"),

@@ -17,7 +17,7 @@ from recordmill.pipelines.command_line import main
 from recordmill.records.spec import options_of
 from recordmill.transforms.images.image_spec import ImagesSpec
 
-from ..pictures import animated, drawn, encoded, jpeg, png
+from ..pictures import animated, drawn, encoded, jpeg, png, turned_jpeg
 
 # Flags whose effect other tests show, and where.
 ELSEWHERE = {
@@ -107,6 +107,8 @@ EFFECTS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "encoding": ("photos", (), "--encoding=PNG"),
     "quality": ("sized", (), "--quality=50"),
     "float_range": ("pairs", UNET, "--float_range=zero_centered"),
+    "orientation": ("coco", (), "--orientation=keep"),
+    "drawn_on": ("coco", (), "--drawn_on=shown"),
     "gif": ("odd", ("--no_check",), "--gif=reject"),
     "no_check": ("odd", (), "--no_check"),
     "max_pixels": ("photos", (), "--max_pixels=10"),
@@ -184,7 +186,7 @@ REFUSED: list[tuple[str, tuple[str, ...], str]] = [
     ("sized", ("--resample=nearest",), "--reducing_gap=1"),
     ("sized", (), "--fill=9"),
     ("photos", ("--augmentations=flip,color",), "--fill=9"),
-    ("photos", (), "--quality=50"),
+    ("photos", ("--orientation=keep",), "--quality=50"),
     ("sized", ("--encoding=PNG",), "--quality=50"),
     ("sized", ("--format=raw",), "--quality=50"),
     ("pairs", UNET, "--quality=50"),
@@ -194,6 +196,8 @@ REFUSED: list[tuple[str, tuple[str, ...], str]] = [
     ("photos", (), "--record_bytes=99"),
     ("photos", (), "--label_offset=1"),
     ("idx", (), "--gif=reject"),
+    ("idx", (), "--orientation=keep"),
+    ("photos", (), "--drawn_on=shown"),
     ("sized", (), "--no_check"),
     ("photos", ("--encoding=JPEG",), "--no_check"),
     ("idx", (), "--no_check"),
@@ -265,7 +269,7 @@ def write_annotated(root: Path) -> None:
     images, notes = [], []
     for i in range(4):
         (root / f"steel/train_images/{i}.jpg").write_bytes(jpeg(24, 20, seed=i))
-        (root / f"coco/{i}.jpg").write_bytes(jpeg(24, 20, seed=i))
+        (root / f"coco/{i}.jpg").write_bytes(turned_jpeg(6, 24, 20) if i else jpeg(24, 20))
         images.append({"id": i, "file_name": f"{i}.jpg"})
         notes.append({
             "image_id": i, "category_id": 1, "bbox": [4, 3, 12, 9],

@@ -121,6 +121,23 @@ class TestWhatIsWritten:
         assert shard_bytes(tmp_path / "usual") == shard_bytes(tmp_path / "two")
         assert shard_bytes(tmp_path / "usual") != shard_bytes(tmp_path / "one")
 
+    @pytest.mark.slow
+    def test_a_photo_lies_alike_in_training_whatever_its_size(self, tmp_path: Path) -> None:
+        """TensorFlow's decoders know no EXIF."""
+        import tensorflow as tf
+
+        (tmp_path / "in/a").mkdir(parents=True)
+        (tmp_path / "in/a/b.jpg").write_bytes(turned_jpeg(6, 64, 48))
+        for how, shape in (("upright", (64, 48, 3)), ("keep", (48, 64, 3))):
+            size = f"--image_size={shape[0]}x{shape[1]}"
+            pixels = []
+            for name, flags in (("kept", ()), ("sized", (size,))):
+                output = tmp_path / f"{how}-{name}"
+                assert run(tmp_path / "in", output, f"--orientation={how}", *flags) == 0
+                pixels.append(tf.io.decode_image(read(output)[0]["image"][0]).numpy().astype(int))
+            assert pixels[0].shape == pixels[1].shape == shape
+            assert np.abs(pixels[0] - pixels[1]).mean() < 4
+
     def test_statistics(self, photos: Path, tmp_path: Path) -> None:
         assert run(photos, tmp_path / "ds") == 0
         found = json.loads((tmp_path / "ds/_meta/statistics.json").read_text())["train"]
@@ -309,6 +326,35 @@ def written_photos(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Ca
         return done[key]
 
     return write
+
+
+def test_labels_in_the_names_of_files_lead_to_the_flag(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photo = next(photos.rglob("*.jpg")).read_bytes()
+    for number, name in enumerate(("n01440764_tench", "n01443537_goldfish", "n01440764_tench2")):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / f"in/{name}.JPEG").write_bytes(photo + bytes(number))
+    assert run(tmp_path / "in", tmp_path / "ds") == 2
+    error = capsys.readouterr().err
+    assert "which takes n01440764 of n01440764_tench" in error
+    (pattern,) = re.findall(r"--label_pattern='(.+)'", error)
+    assert run(tmp_path / "in", tmp_path / "ds", f"--label_pattern={pattern}") == 0
+    assert (tmp_path / "ds/labels.txt").read_text() == "n01440764\nn01443537\n"
+    for path in (tmp_path / "in").iterdir():
+        path.rename(path.with_name(f"{path.stat().st_size}.jpg"))
+    assert run(tmp_path / "in", tmp_path / "other") == 2
+    assert "--label_pattern where names of files have them" in capsys.readouterr().err
+
+
+def test_images_that_a_table_does_not_name_lead_to_a_narrower_input(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = sorted(photos.rglob("*.jpg"))[:5]
+    (tmp_path / "t.csv").write_text("\n".join(["path,label", *(f"{path},a" for path in named)]))
+    assert run(photos, tmp_path / "ds", f"--annotations={tmp_path}/t.csv") == 1
+    error = capsys.readouterr().err
+    assert "no row of the table names it; a narrower --input leaves out images without" in error
 
 
 MISTAKES: list[tuple[list[str], str]] = [

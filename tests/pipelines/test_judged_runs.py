@@ -15,7 +15,7 @@ from PIL import Image
 from recordmill.pipelines.command_line import main
 
 from ..conftest import make_vocabulary
-from ..pictures import encoded, jpeg
+from ..pictures import encoded, jpeg, turned_jpeg
 from .jobs import TEXT, shard_bytes
 
 
@@ -265,6 +265,26 @@ def test_boxes_of_another_form_are_clipped(tmp_path: Path) -> None:
     assert rules(tmp_path / "ds") == []
     assert images(tmp_path / "boxes.csv", tmp_path / "other", *task, "--box_format=xywh") == 0
     assert rules(tmp_path / "other") == [("boxes_clipped", "train")]
+
+
+def test_images_that_exif_turns_are_counted_and_their_boxes_asked_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ["filename,class,xmin,ymin,xmax,ymax"]
+    for i in range(4):
+        (tmp_path / f"{i}.jpg").write_bytes(turned_jpeg(6 if i else 1))
+        rows.append(f"{i}.jpg,cat,20,10,29,19")
+    (tmp_path / "boxes.csv").write_text("\n".join(rows))
+    for name, flags, warned, said in (
+        ("turned", (), ["drawn_on"], "3 of 4 turned upright"),
+        ("kept", ("--orientation=keep",), ["drawn_on"], "3 of 4 left as stored"),
+        ("shown", ("--drawn_on=shown",), [], "3 of 4 turned upright"),
+        ("stored", ("--drawn_on=stored",), [], "3 of 4 turned upright"),
+    ):
+        task = ("--task=detection", "--num_shards=1", *flags)
+        assert images(tmp_path / "boxes.csv", tmp_path / "out" / name, *task) == 0
+        assert [rule for rule, _ in rules(tmp_path / "out" / name)] == warned
+        assert f"images of train: {said}" in capsys.readouterr().out
 
 
 def test_an_input_without_any_image_that_can_be_used_names_one(

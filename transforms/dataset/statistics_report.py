@@ -26,6 +26,11 @@ _OBJECTS = {
     "boxes_dropped_cut": "dropped: cut away by the transform",
 }
 
+_TURNED = {
+    "images_turned": "turned upright, as their EXIF orientation says",
+    "images_unturned": "left as stored, though their EXIF orientation turns them",
+}
+
 
 def describe_statistics(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields names and values: of each split, and of the inputs.
@@ -42,6 +47,9 @@ def describe_statistics(statistics: Mapping[str, Any]) -> Iterator[tuple[str, st
         objects = _objects(sums)
         if objects:
             yield f"objects of {split}", objects
+        for key, word in _TURNED.items():
+            if key in sums:
+                yield f"images of {split}", f"{sums[key]:,} of {sums['examples']:,} {word}"
         if sums.get("masks"):
             without = sums["masks_without_object"]
             yield f"masks of {split}", f"{sums['masks']:,}, {without:,} of them without an object"

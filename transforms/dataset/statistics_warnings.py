@@ -162,6 +162,15 @@ def _of_images(split: str, sums: Mapping[str, Any]) -> Iterator[StatisticsWarnin
             "of other values than class numbers. Check --masks, and --binary_masks for masks of "
             "0 and 255",
         )  # fmt: skip
+    unclear = sums.get("images_turned_unclear", 0)
+    if unclear:
+        yield StatisticsWarning(
+            "drawn_on", split, unclear,
+            f"annotated images of {split} that their EXIF orientation turns: {unclear}. Their "
+            "boxes and masks were taken as drawn on the pictures as stored, and many tools draw "
+            "them on pictures as shown: look at some, then give --drawn_on=shown, or "
+            "--drawn_on=stored where all is right",
+        )  # fmt: skip
     boxes = sums.get("objects", 0)
     reasons = ("inverted", "empty", "outside")
     dropped = sum(sums.get(f"boxes_dropped_{reason}", 0) for reason in reasons)

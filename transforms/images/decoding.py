@@ -5,8 +5,8 @@ passed through gives a reader what a re-encoded one does:
 
 - JPEG (with MPO, the form of phones), PNG, WebP, GIF, BMP and TIFF are read; the content decides,
   but a name with the extension of another of these formats is refused.
-- EXIF orientation is applied (to pixels; an image that is passed through keeps its bytes, and its
-  boxes stay those of the stored pixels).
+- EXIF orientation is applied, unless `orientation` keeps pixels as they are stored. TensorFlow's
+  decoders know no EXIF, so an image that is turned is never passed through.
 - Alpha is dropped, not blended. Palettes become their colours, CMYK and YCCK RGB, without colour
   management. Grey becomes three equal channels, or colours ITU-R 601 luma, by the channels asked.
 - 16 bits a channel become 8 by dropping the lower ones. 32-bit integers and floats are refused:
@@ -44,6 +44,7 @@ from recordmill.transforms.images.pillow_internals import (
     stored_exif,
     stored_size,
 )
+from recordmill.transforms.images.source_spec import DrawnOn
 from recordmill.transforms.images.stored_forms import count_scans, is_portable
 
 silence_pillow()
@@ -71,6 +72,7 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+_BACK = {turn: {6: 8, 8: 6}.get(turn, turn) for turn in _TURNS}
 
 
 class ImageRejectedError(Exception):
@@ -96,6 +98,7 @@ class Header:
       width, height: as stored, before any turn.
       channels: 1 for grey, else 3.
       orientation: EXIF's, 1 to 8; 1 is upright.
+      turn: the orientation that decoding applies: EXIF's, or 1 to keep pixels as they are stored.
       frames: their number.
       is_portable: TensorFlow's decoders show the file as Pillow does, see `_is_portable`.
     """
@@ -105,23 +108,30 @@ class Header:
     height: int
     channels: int
     orientation: int = 1
+    turn: int = 1
     frames: int = 1
     is_portable: bool = True
 
     @property
-    def upright_size(self) -> tuple[int, int]:
-        """`(width, height)` after the turn."""
-        turned = self.orientation >= 5
-        return (self.height, self.width) if turned else (self.width, self.height)
+    def decoded_size(self) -> tuple[int, int]:
+        """`(width, height)` of the decoded image."""
+        return self._turned_size(self.turn)
+
+    def annotated_size(self, drawn_on: DrawnOn) -> tuple[int, int]:
+        """Returns `(width, height)` of the picture that annotations were drawn on."""
+        return self._turned_size(self.orientation if drawn_on == "shown" else 1)
+
+    def _turned_size(self, turn: int) -> tuple[int, int]:
+        return (self.height, self.width) if turn >= 5 else (self.width, self.height)
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A decoded image, upright.
+    """A decoded image.
 
     Attributes:
       header: of the file.
-      image: mode "L" or "RGB", of the upright size divided by `shrink`, rounded up.
+      image: mode "L" or "RGB", of the header's `decoded_size` divided by `shrink`, rounded up.
       shrink: 1, 2, 4 or 8: what libjpeg divided the size by while decoding.
     """
 
@@ -207,9 +217,11 @@ def decode_opened(opened: OpenImage, *, channels: Literal[1, 3], shrink: int = 1
             shrink = 1
         image.load()
         converted = _without_transparency(_convert(image, channels))
-        # Pillow has turned a TIFF already, and no other format.
-        if header.format != "TIFF" and header.orientation in _TURNS:
-            converted = converted.transpose(_TURNS[header.orientation])
+        turn = header.turn
+        if header.format == "TIFF":  # which alone Pillow has turned already
+            turn = 1 if turn == header.orientation else _BACK.get(header.orientation, 1)
+        if turn in _TURNS:
+            converted = converted.transpose(_TURNS[turn])
     return Decoded(header, converted, shrink)
 
 
@@ -287,7 +299,8 @@ def _open(data: bytes, spec: DecodeSpec) -> tuple[Any, Header]:
     channels = 1 if image.mode in _GREY else 3
     portable = is_portable(format_name, image.mode, data)
     orientation = _orientation(image, spec.max_metadata_bytes)
-    header = Header(format_name, width, height, channels, orientation, frames, portable)
+    turn = 1 if spec.orientation == "keep" else orientation
+    header = Header(format_name, width, height, channels, orientation, turn, frames, portable)
     return image, header
 
 

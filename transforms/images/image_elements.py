@@ -15,10 +15,11 @@ from recordmill.transforms.images.references import (
     Region,
     StoredBytes,
 )
+from recordmill.transforms.images.source_spec import DrawnOn
 
 
 def read_boxes(
-    reference: ImageReference, data: bytes, decode: DecodeSpec
+    reference: ImageReference, data: bytes, decode: DecodeSpec, drawn_on: DrawnOn
 ) -> list[tuple[Box, ImageObject]]:
     """Returns the boxes of an image in pixels, each with the object that it is of.
 
@@ -26,6 +27,7 @@ def read_boxes(
       reference: the image.
       data: its bytes, which are opened only where the boxes need the image's size.
       decode: the limits of opening it.
+      drawn_on: the picture in whose pixels they are.
 
     Raises:
       ImageRejectedError: the size is needed and is not known.
@@ -34,7 +36,7 @@ def read_boxes(
     if all(item.box is not None and not item.is_fraction for item in objects):
         size = (0, 0)
     else:
-        size = image_size(reference.image, data, decode)
+        size = image_size(reference.image, data, decode, drawn_on)
     boxes = []
     for item in objects:
         sides = item.pixel_box(*size) or region_box(item.region, size) or (0.0, 0.0, 0.0, 0.0)
@@ -43,16 +45,17 @@ def read_boxes(
     return boxes
 
 
-def image_size(stored: StoredBytes, data: bytes, decode: DecodeSpec) -> tuple[int, int]:
-    """Returns width and height of a stored image.
+def image_size(
+    stored: StoredBytes, data: bytes, decode: DecodeSpec, drawn_on: DrawnOn
+) -> tuple[int, int]:
+    """Returns width and height of the picture that the annotations of an image were drawn on.
 
     Raises:
       ImageRejectedError: it cannot be opened.
     """
     if stored.storage == "idx":
         return stored.shape[1], stored.shape[0]
-    header = probe(data, decode)
-    return header.width, header.height
+    return probe(data, decode).annotated_size(drawn_on)
 
 
 def read_label(label: str | float | tuple[str, ...], *, numbers: bool) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from recordmill.transforms.dataset.output_spec import (
     WarningsOption,
     WriteSpec,
 )
-from recordmill.transforms.images.source_spec import SourceSpec
+from recordmill.transforms.images.source_spec import DrawnOnOption, SourceSpec
 from recordmill.transforms.sources.input_spec import MaxRejected
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class DecodeSpec(Spec, frozen=True):
       max_scans: of a progressive JPEG; usual ones have ten, and time grows with them.
       max_metadata_bytes: that reading tags, EXIF and comments may copy, see `metadata.py`.
       wrong_extension: whether images whose names say another format than their bytes are used.
+      orientation: "upright" applies EXIF's, "keep" leaves pixels as they are stored.
 
     Raises:
       UsageError: a value is not valid.
@@ -94,6 +95,11 @@ class DecodeSpec(Spec, frozen=True):
         "What becomes of images whose names say another format than their bytes, such as a PNG "
         "called .jpg; the bytes decide how they are decoded.", example="accept"
     )] = "reject"  # fmt: skip
+    orientation: Annotated[Literal["upright", "keep"], option(
+        "Of images that EXIF turns: upright turns their pixels, because readers of records know no "
+        "EXIF, and so encodes them anew; keep leaves pixels, and bytes, as they are stored.",
+        example="keep"
+    )] = "upright"  # fmt: skip
 
 
 def parse_size(text: str) -> tuple[int, int]:
@@ -190,10 +196,11 @@ class EncodeSpec(Spec, frozen=True):
     """How images are written.
 
     Attributes:
-      format: "keep" writes the bytes of the source where nothing is done to the image and
-        TensorFlow's decoders show what Pillow does; else its format; GIF, BMP and TIFF become PNG,
-        and so do all GIF and TIFF, which readers of images do not take. "raw" is uint8, "float"
-        float32; they are what "keep" means for a record format that has no encoded images.
+      format: "keep" writes the bytes of the source where nothing is done to the image, EXIF does
+        not turn it, and TensorFlow's decoders show what Pillow does; else its format; GIF, BMP and
+        TIFF become PNG, and so do all GIF and TIFF, which readers of images do not take. "raw" is
+        uint8, "float" float32; they are what "keep" means for a record format that has no encoded
+        images.
       quality: of JPEG and WebP, 1 to 100.
       float_range: "zero_one" is x / 255, "zero_centered" x / 127.5 - 1.
 
@@ -423,6 +430,8 @@ class ImageSpec(Spec, frozen=True, dict=True):
       masks: objects are written with their masks.
       mask_classes: what the values of masks mean.
       write_augmentations: what was drawn becomes a feature, `image/augmentation`.
+      drawn_on: the picture that annotations were drawn on: as it is "stored", or as EXIF has it
+        "shown"; "" is stored, with a warning.
       min_visible: the share of a box that must be visible for an object to be kept, in [0, 1].
       max_drawn_pixels: for the regions of an image, see `masks.DrawingLimit`.
 
@@ -473,6 +482,7 @@ class ImageSpec(Spec, frozen=True, dict=True):
     write_augmentations: Annotated[bool, option(
         "Write drawn parameters as a feature.", group="augmentation", python="write_augmentations"
     )] = False  # fmt: skip
+    drawn_on: DrawnOnOption = ""
     min_visible: Annotated[float, option(
         "Objects of which a smaller share is still visible are removed.", ge=0, le=1,
         group="augmentation", python="min_visible", example="0.3"
@@ -555,7 +565,8 @@ class ImageSpec(Spec, frozen=True, dict=True):
         """Whether an image may be written as JPEG or WebP by Pillow."""
         if self.encode.format == "keep":
             resized = self.transform.size is not None
-            return resized or bool(self.augmentation) or self.channels == 1
+            turns = self.decode.orientation == "upright"
+            return turns or resized or bool(self.augmentation) or self.channels == 1
         return self.encode.format in ("JPEG", "WEBP")
 
     @cached_property
@@ -621,8 +632,8 @@ _ImageCopies = Annotated[int, option(
 )]  # fmt: skip
 _AugmentSplits = Annotated[tuple[str, ...], option(
     "The splits whose images are augmented; the others get one copy of each image, as it is, "
-    "because a model is measured on them.", group="augmentation", value="all | NAME,…",
-    split="comma", example="train,extra"
+    "because a model is measured on them. Without a split train, those whose names begin so.",
+    group="augmentation", value="all | NAME,…", split="comma", example="train,extra"
 )]  # fmt: skip
 _KeepOriginal = Annotated[
     bool, option("Write the untouched image too.", group="augmentation")
@@ -836,6 +847,10 @@ class ImagesSpec(Spec, frozen=True, kw_only=True):
             (
                 "min_visible", task == "detection" and cuts,
                 "--task=detection, and --augmentations or --resize=crop that cut objects",
+            ),
+            (
+                "drawn_on", task != "classification",
+                "--task=detection or --task=segmentation, whose annotations are drawn",
             ),
             (
                 "max_drawn_pixels", task != "classification",

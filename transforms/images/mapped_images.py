@@ -126,7 +126,7 @@ class ImageMapper:
         """Returns the boxes of an image in pixels, each with the object that it is of."""
         if self._images.task != "detection":
             return None
-        return read_boxes(reference, data, self._images.decode)
+        return read_boxes(reference, data, self._images.decode, self._images.drawn_on)
 
 
 def _is_moved(result: Image, given: Image) -> bool:

@@ -63,7 +63,7 @@ class TransformedObject:
 
 @dataclass(frozen=True, slots=True)
 class PixelTransform:
-    """The way from the stored image to the one written.
+    """The way from the image that annotations were drawn on to the one written.
 
     Attributes:
       matrix: from pixels of the one to pixels of the other.
@@ -99,7 +99,7 @@ def transform_objects(
     object are known and the image is turned or cut, it is the box around the pixels that remain.
 
     Args:
-      objects: of the stored image.
+      objects: of the image that they were drawn on.
       labels: class name -> number.
       transform: how the image is moved.
       min_visible: the share of a box's area below which an object is dropped.
@@ -107,9 +107,9 @@ def transform_objects(
       max_drawn_pixels: of all regions of the image, see `DrawingLimit`.
 
     Returns:
-      The remaining objects, and counts: of `boxes_clipped`, which reached beyond the stored image;
+      The remaining objects, and counts: of `boxes_clipped`, which reached beyond that image;
       and of objects that are dropped, `boxes_dropped_inverted` (xmin > xmax or ymin > ymax),
-      `boxes_dropped_empty` (without an area), `boxes_dropped_outside` (of the stored image) and
+      `boxes_dropped_empty` (without an area), `boxes_dropped_outside` (of that image) and
       `boxes_dropped_cut` (too little is visible on the written one).
 
     Raises:

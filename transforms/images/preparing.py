@@ -28,6 +28,7 @@ from recordmill.transforms.images.decoding import (
 from recordmill.transforms.images.encoding import encode_image, passes_through, to_floats
 from recordmill.transforms.images.geometry import (
     Matrix,
+    Size,
     render,
     scaling,
     shrink_for,
@@ -43,6 +44,7 @@ from recordmill.transforms.images.objects import (
     transform_objects,
 )
 from recordmill.transforms.images.references import ImageReference, Region
+from recordmill.transforms.images.source_spec import DrawnOn
 
 
 class _WrittenImage(NamedTuple):
@@ -51,13 +53,15 @@ class _WrittenImage(NamedTuple):
     Attributes:
       data: the encoded image, or its pixels `[height, width, channels]`, uint8 or float32.
       format: "JPEG", "PNG", "WEBP", "BMP"; "" for pixels.
-      transform: from stored pixels to written ones.
+      matrix: from decoded pixels to written ones.
+      size: `(width, height)` of the written image.
       passed: whether `data` are the bytes of the source.
     """
 
     data: bytes | npt.NDArray[Any]
     format: str
-    transform: PixelTransform
+    matrix: Matrix
+    size: Size
     passed: bool
 
 
@@ -92,30 +96,40 @@ def prepare(
     augmented = bool(spec.augmentation and copy)
     if augmented:
         parameters = draw(
-            spec.augmentation, header.upright_size, seed=spec.seed, key=key, copy=copy or 0
+            spec.augmentation, header.decoded_size, seed=spec.seed, key=key, copy=copy or 0
         )
     # TensorFlow decodes no BMP to one channel.
     to_grey = spec.channels < header.channels or (spec.channels == 1 and header.format == "BMP")
-    changed = augmented or to_grey or spec.transform.size is not None
+    changed = augmented or to_grey or spec.transform.size is not None or header.turn != 1
     if passes_through(header, spec.encode, changed=changed):
         written = _pass_through(opened, image_bytes, spec)
     else:
         written = _render_and_encode(opened, parameters, spec)
-    objects, counts = _objects(reference, spec, written.transform)
+    transform = _from_annotations(header, written, spec.drawn_on)
+    try:
+        objects, counts = _objects(reference, spec, transform)
+        mask = _mask(reference, mask_bytes, spec, transform)
+    except ImageRejectedError as error:
+        if header.orientation >= 5 and error.reason in ("broken_mask", "mask_size"):
+            hint = f"{error.detail}; EXIF turns the image, see --drawn_on"
+            raise ImageRejectedError(error.reason, hint) from error
+        raise
     counts["images_passed" if written.passed else "images_encoded"] = 1
-    if written.passed and header.orientation != 1:
-        counts["images_passed_unturned"] = 1
+    if header.orientation != 1:
+        counts["images_unturned" if header.turn == 1 else "images_turned"] = 1
+        if not spec.drawn_on and (reference.objects or mask is not None):
+            counts["images_turned_unclear"] = 1
     return Prepared(
         name=reference.name,
         number=fingerprint64(f"{key}/{copy or 0}".encode()) >> 1,
         data=written.data,
         format=written.format,
-        height=written.transform.output_size[1],
-        width=written.transform.output_size[0],
+        height=written.size[1],
+        width=written.size[0],
         channels=spec.channels,
         labels=_labels(reference, spec),
         objects=objects,
-        mask=_mask(reference, mask_bytes, spec, written.transform),
+        mask=mask,
         augmentation={"copy": copy, **parameters} if augmented else {},
         counts=counts,
         fields=reference.fields,
@@ -129,22 +143,28 @@ def _pass_through(opened: OpenImage, image_bytes: bytes, spec: ImageSpec) -> _Wr
     if spec.decode.verifies:
         # All of the file is read, but only an eighth of its frequencies become pixels.
         decode_opened(opened, channels=spec.channels, shrink=8)
-    size = header.width, header.height
-    return _WrittenImage(image_bytes, header.format, PixelTransform(Matrix(), size, size), True)
+    return _WrittenImage(image_bytes, header.format, Matrix(), header.decoded_size, True)
 
 
 def _render_and_encode(
     opened: OpenImage, parameters: Mapping[str, Any], spec: ImageSpec
 ) -> _WrittenImage:
-    """Decodes an image, applies size, augmentation and EXIF's turn, and encodes it."""
+    """Decodes an image, applies size and augmentation, and encodes it."""
     header = opened.header
-    matrix, size = output_matrix(parameters, header.upright_size, spec.transform)
+    matrix, size = output_matrix(parameters, header.decoded_size, spec.transform)
     with rejecting():
         image = recolour(_render(opened, spec, matrix, size), parameters, spec.transform.fill)
     data, written_format = _encode(image, header, spec)
-    turn = upright_matrix(header.orientation, header.width, header.height)
-    transform = PixelTransform(matrix.after(turn), (header.width, header.height), size)
-    return _WrittenImage(data, written_format, transform, False)
+    return _WrittenImage(data, written_format, matrix, size, False)
+
+
+def _from_annotations(header: Header, written: _WrittenImage, drawn_on: DrawnOn) -> PixelTransform:
+    """Returns the way from the picture that annotations were drawn on to the one written."""
+    stored = header.width, header.height
+    matrix = written.matrix.after(upright_matrix(header.turn, *stored))
+    if drawn_on == "shown":
+        matrix = matrix.after(upright_matrix(header.orientation, *stored).inverse())
+    return PixelTransform(matrix, header.annotated_size(drawn_on), written.size)
 
 
 def untouched(
@@ -156,7 +176,7 @@ def untouched(
       ImageRejectedError: the image cannot be used.
     """
     opened = _open(reference, image_bytes, spec)
-    matrix, size = output_matrix({}, opened.header.upright_size, spec.transform)
+    matrix, size = output_matrix({}, opened.header.decoded_size, spec.transform)
     labels = [name for name, _ in _labels(reference, spec)]
     if spec.task == "detection":
         labels += [item.label for item in reference.objects if item.label in spec.labels]
@@ -178,7 +198,7 @@ def _open(reference: ImageReference, data: bytes, spec: ImageSpec) -> OpenImage:
 def _render(
     opened: OpenImage, spec: ImageSpec, matrix: Matrix, size: tuple[int, int]
 ) -> Image.Image:
-    """Decodes the upright image and transforms it by `matrix` onto a canvas of `size`."""
+    """Decodes the image and transforms it by `matrix` onto a canvas of `size`."""
     how = spec.transform
     shrink = shrink_for(matrix, how.reducing_gap) if how.resample != "nearest" else 1
     decoded = decode_opened(opened, channels=spec.channels, shrink=shrink)

@@ -22,7 +22,7 @@ Storage = Literal["file", "range", "zip", "idx", "packed"]
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The pixels of an object, in the coordinates of the stored image, before any EXIF turn.
+    """The pixels of an object, in the coordinates of the picture that `ImageSpec.drawn_on` says.
 
     Attributes:
       polygons: of `[x0, y0, x1, y1, …]` pixels each, as COCO writes them.
@@ -40,7 +40,7 @@ class Region:
     is_fraction: bool = False
 
     def in_pixels(self, width: int, height: int) -> Region:
-        """Returns the region in pixels of the stored image, which is of this size."""
+        """Returns the region in pixels of its picture, which is of this size."""
         if not self.is_fraction:
             return self
         sides = (width, height)
@@ -54,8 +54,8 @@ class ImageObject:
 
     Attributes:
       label: its class by name; "" where there is none.
-      box: `(xmin, ymin, xmax, ymax)` in pixels of the stored image, half-open; None where only
-        a region is given.
+      box: `(xmin, ymin, xmax, ymax)` in pixels of the picture that regions are of, half-open; None
+        where only a region is given.
       is_fraction: the box is in shares of the image's width and height, not in pixels.
       region: its pixels.
       is_crowd: COCO's mark of a group that is one object.
@@ -72,7 +72,7 @@ class ImageObject:
     is_fraction: bool = False
 
     def pixel_box(self, width: int, height: int) -> tuple[float, float, float, float] | None:
-        """Returns the box in pixels of the stored image, which is of this size."""
+        """Returns the box in pixels of its picture, which is of this size."""
         if self.box is None or not self.is_fraction:
             return self.box
         xmin, ymin, xmax, ymax = self.box

@@ -48,6 +48,14 @@ def augmented_splits(job: ImageJob) -> tuple[str, ...]:
         return ()
     if wanted == ("all",):
         return names
+    if wanted == USUAL_SPLITS[:1] and "train" not in names:
+        # Such as trainval; a split that is not called so may be one that models are measured on.
+        wanted = tuple(name for name in names if name.startswith("train"))
+        if not wanted:
+            raise UsageError(
+                "--augmentations must go with --augment_splits where no split is called train "
+                f"({', '.join(names)}): give --augment_splits=all, or the names of some"
+            )
     unknown = [name for name in wanted if name not in names]
     if unknown:
         raise UsageError(

@@ -26,6 +26,12 @@ LABELS_FROM = get_args(LabelsFrom)
 _LABELS_IN_PYTHON = (("from_folder", "labels_from='folder'"), ("from_field", "labels_from='field'"))
 BoxFormat = Literal["", "xyxy", "xywh", "cxcywh"]
 BoxUnits = Literal["", "pixels", "fraction"]
+DrawnOn = Literal["", "stored", "shown"]
+DrawnOnOption = Annotated[DrawnOn, option(
+    "What boxes, regions and masks were drawn on: pictures as they are stored, or as programs show "
+    "them, which EXIF's orientation may turn. Unset: stored, with a warning where it matters.",
+    value="stored | shown", example="shown"
+)]  # fmt: skip
 Layout = Literal[
     "auto", "coco", "dagm", "fixed", "flat", "folders", "idx", "pairs", "severstal", "table", "voc",
     "webdataset", "yolo",
@@ -47,6 +53,7 @@ _OF_LAYOUTS = {
     "box_format": ("table",),
     "box_units": ("coco", "table", "voc"),
     "max_objects": ("coco", "table", "voc", "yolo"),
+    **dict.fromkeys(("drawn_on", "orientation"), (*_ENCODED, "webdataset")),
     **dict.fromkeys(("gif", "max_scans", "max_metadata_bytes", "max_pixels", "no_check"), _ENCODED),
 }
 _NEEDED = {
@@ -405,6 +412,7 @@ class ReadImagesSpec(SourceSpec, frozen=True, kw_only=True):
 
     Attributes:
       split: of which images are read; "" is all, and each then names its own.
+      drawn_on: see `ImageSpec`; boxes in fractions and regions are in pixels of that picture.
       skip_rejected: what cannot be used is counted.
     """
 
@@ -425,6 +433,7 @@ class ReadImagesSpec(SourceSpec, frozen=True, kw_only=True):
         'Read this split of those that the input names; "" reads all, and then each image names '
         "its own, which `WriteImages(splits=[…])` takes."
     )] = ""  # fmt: skip
+    drawn_on: DrawnOnOption = ""
     skip_rejected: Annotated[bool, option(
         "Count what cannot be used (`rejected_<reason>`) instead of failing."
     )] = False  # fmt: skip

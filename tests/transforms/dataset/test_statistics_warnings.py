@@ -102,6 +102,10 @@ def test_nothing_is_wrong(statistics: dict[str, Any]) -> None:
             "boxes_dropped", 4, ["4 of 7 objects of train were dropped", "no area"],
         ),
         (
+            {"train": BOXES | {"images_turned": 3, "images_turned_unclear": 2}},
+            "drawn_on", 2, ["images of train that their EXIF orientation turns: 2.", "--drawn_on"],
+        ),
+        (
             {"train": BOXES | {"boxes_clipped": 2}},
             "boxes_clipped", 2, ["2 of 3 boxes of train reach beyond", "--box_format"],
         ),

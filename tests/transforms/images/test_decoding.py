@@ -63,7 +63,7 @@ class TestWhole:
     @pytest.mark.parametrize("name", WHOLE)
     def test_every_kind(self, name, channels):
         found = decode(WHOLE[name], SPEC, channels=channels)
-        width, height = found.header.upright_size
+        width, height = found.header.decoded_size
         assert found.pixels.shape == (height, width, channels)
         assert found.pixels.dtype == np.uint8
         assert probe(WHOLE[name], SPEC) == found.header
@@ -323,7 +323,7 @@ class TestAwkward:
             assert rejected(data) == expected
             return
         found = decode(data, SPEC, channels=3)
-        assert (found.header.format, *found.header.upright_size) == expected
+        assert (found.header.format, *found.header.decoded_size) == expected
         # 16 bits a pixel, of which only the lower ones are used: black by the rule.
         assert (found.pixels.std() > 5) == (name != "i_trns.png")
 

@@ -105,7 +105,7 @@ class TestMatrix:
         upright = decode(data, DecodeSpec(), channels=3)
         stored = decode(turned_jpeg(1), DecodeSpec(), channels=3).image
         matrix = upright_matrix(orientation, 48, 32)
-        found = black(stored, matrix, upright.header.upright_size, "nearest")
+        found = black(stored, matrix, upright.header.decoded_size, "nearest")
         np.testing.assert_array_equal(np.asarray(found), upright.pixels)
 
 

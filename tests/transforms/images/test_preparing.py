@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageOps
 
 from recordmill.transforms.dataset.rejects import REASONS
 from recordmill.transforms.images.columns import Prepared
@@ -25,7 +25,7 @@ from recordmill.transforms.images.image_spec import (
 from recordmill.transforms.images.preparing import prepare
 from recordmill.transforms.images.references import ImageObject, ImageReference, Region, StoredBytes
 
-from ...pictures import BROKEN, WHOLE, animated, drawn, encoded, jpeg, png, turned_jpeg
+from ...pictures import BROKEN, WHOLE, animated, drawn, encoded, jpeg, png, turned, turned_jpeg
 
 LABELS = {"cat": 1, "dog": 2}
 FLIP = AugmentationSpec.parse("flip(1)")
@@ -81,14 +81,6 @@ class TestPassingThrough:
         np.testing.assert_array_equal(np.asarray(opened(found)), np.asarray(first))
         assert found.counts == {"images_encoded": 1}
 
-    def test_an_image_that_is_not_turned_keeps_its_boxes(self):
-        objects = (ImageObject("cat", (3, 4, 20, 30)),)
-        found = make(turned_jpeg(6), work("detection"), objects=objects)
-        assert found.data == turned_jpeg(6)
-        assert (found.width, found.height) == (48, 32)
-        assert found.objects[0].box == (3, 4, 20, 30)
-        assert found.counts["images_passed_unturned"] == 1
-
     def test_is_decoded_all_the_same(self):
         for name in ("cut.jpg", "cut.png", "flipped.png"):
             data, expected = BROKEN[name]
@@ -99,6 +91,104 @@ class TestPassingThrough:
     def test_without_a_check_the_header_still_counts(self, name):
         data, expected = BROKEN[name]
         assert reason(data, work(decode=DecodeSpec(verifies=False))) == expected
+
+
+STORED_BOX = (4, 30, 20, 42)  # of a red square, low on the left of a picture of 64 x 48
+
+
+def marked(form: str, orientation: int) -> tuple[bytes, Image.Image, tuple[float, ...]]:
+    """A picture that EXIF turns, a mask of its square as shown, and the box around that."""
+    image = Image.new("RGB", (64, 48))
+    ImageDraw.Draw(image).rectangle((4, 30, 19, 41), fill=(255, 0, 0))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {"quality": 100, "subsampling": 0} if form == "JPEG" else {}
+    mask = image.getchannel(0).point(lambda value: value // 255)
+    mask.getexif()[0x0112] = orientation
+    shown = ImageOps.exif_transpose(mask)
+    return encoded(image, form, exif=exif, **options), shown, shown.getbbox()
+
+
+class TestOrientation:
+    """Pixels, boxes and masks are turned together, whichever picture annotations were drawn on."""
+
+    @pytest.mark.parametrize("orientation", range(1, 9))
+    @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF"])
+    @pytest.mark.parametrize("drawn_on", ["", "stored", "shown"])
+    @pytest.mark.parametrize("how", ["upright", "keep"])
+    @pytest.mark.parametrize("size", [None, (96, 96)])
+    def test_boxes_are_where_the_pixels_are(self, orientation, form, drawn_on, how, size):
+        data, _, shown_box = marked(form, orientation)
+        box = shown_box if drawn_on == "shown" else STORED_BOX
+        using = work(
+            "detection", decode=DecodeSpec(orientation=how), drawn_on=drawn_on,
+            transform=TransformSpec(size=size),
+        )  # fmt: skip
+        found = make(data, using, objects=(ImageObject("cat", box),))
+        image = opened(found)
+        assert (found.width, found.height) == image.size
+        assert image.getexif().get(0x0112, 1) == 1 or found.data == data
+        red = image.getchannel(0).point(lambda value: 255 * (value > 127)).getbbox()
+        assert found.objects[0].box == pytest.approx(red, abs=1)
+        if size is None:
+            expected = shown_box if how == "upright" else STORED_BOX
+            assert found.objects[0].box == pytest.approx(expected, abs=0)
+
+    @pytest.mark.parametrize("orientation", range(2, 9))
+    @pytest.mark.parametrize("drawn_on", ["stored", "shown"])
+    @pytest.mark.parametrize("how", ["upright", "keep"])
+    def test_masks_are_where_the_pixels_are(self, orientation, drawn_on, how):
+        data, shown, _ = marked("PNG", orientation)
+        stored = np.zeros((48, 64), np.uint8)
+        stored[30:42, 4:20] = 1
+        mask = shown if drawn_on == "shown" else Image.fromarray(stored)
+        using = work("segmentation", decode=DecodeSpec(orientation=how), drawn_on=drawn_on)
+        reference = ImageReference("a/b", StoredBytes("/x"), mask=StoredBytes("/y"))
+        found = prepare(reference, data, encoded(mask, "PNG"), using, key=5, copy=None)
+        red = np.asarray(opened(found))[..., 0] > 127
+        np.testing.assert_array_equal(found.mask, red)
+
+    def test_kept_and_resized_images_lie_alike(self):
+        for how in ("upright", "keep"):
+            decode = DecodeSpec(orientation=how)
+            kept = make(turned("PNG", 6), work(decode=decode))
+            size = (kept.height, kept.width)
+            sized = make(turned("PNG", 6), work(decode=decode, transform=TransformSpec(size=size)))
+            np.testing.assert_array_equal(np.asarray(opened(kept)), np.asarray(opened(sized)))
+
+    def test_bytes_are_kept_where_nothing_is_turned(self):
+        assert make(turned_jpeg(1)).data == turned_jpeg(1)
+        kept = make(turned_jpeg(6), work(decode=DecodeSpec(orientation="keep")))
+        assert (kept.data, kept.width, kept.height) == (turned_jpeg(6), 48, 32)
+        assert kept.counts == {"images_passed": 1, "images_unturned": 1}
+        assert make(turned_jpeg(6)).counts == {"images_encoded": 1, "images_turned": 1}
+
+    @pytest.mark.parametrize("form", ["PNG", "TIFF"])
+    def test_lossless_images_are_turned_without_loss(self, form):
+        data = turned(form, 6)
+        shown = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+        found = make(data)
+        assert found.format == "PNG"
+        np.testing.assert_array_equal(np.asarray(opened(found)), np.asarray(shown))
+
+    def test_what_annotations_were_drawn_on_is_unclear_only_where_it_matters(self):
+        objects = (ImageObject("cat", (3, 4, 20, 30)),)
+        for orientation, drawn_on, some, unclear in (
+            (6, "", objects, 1), (6, "stored", objects, 0), (6, "shown", objects, 0),
+            (1, "", objects, 0), (6, "", (), 0),
+        ):  # fmt: skip
+            using = work("detection", drawn_on=drawn_on)
+            counts = make(turned_jpeg(orientation), using, objects=some).counts
+            assert counts.get("images_turned_unclear", 0) == unclear
+
+    def test_a_mask_of_the_other_picture_names_the_flag(self):
+        mask = encoded(Image.new("L", (32, 48)), "PNG")
+        reference = ImageReference("a/b", StoredBytes("/x"), mask=StoredBytes("/y"))
+        for data, hint in ((turned_jpeg(6), True), (jpeg(), False)):
+            with pytest.raises(ImageRejectedError) as caught:
+                prepare(reference, data, mask, work("segmentation"), key=5, copy=None)
+            assert caught.value.reason == "mask_size"
+            assert ("--drawn_on" in caught.value.detail) == hint
 
 
 class TestRejects:

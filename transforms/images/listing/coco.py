@@ -42,6 +42,7 @@ from recordmill.transforms.images.listing.joins import (
     image_rows,
     join,
     reject_row,
+    without_annotation,
     without_image,
 )
 from recordmill.transforms.images.references import (
@@ -104,8 +105,8 @@ def coco_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
                 yield from without_image(item.name, item.path, listing, inside=item.is_below)
             return
         if not named:
-            detail = f"{' and '.join(paths)} {'do' if len(paths) > 1 else 'does'} not name it"
-            yield ListedReject(images[0].name, "no_label", detail)
+            why = f"{' and '.join(paths)} {'do' if len(paths) > 1 else 'does'} not name it"
+            yield without_annotation(images[0].name, why)
             return
         try:
             notes = read_annotations(named[0].annotations)

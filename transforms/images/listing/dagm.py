@@ -1,7 +1,7 @@
 """DAGM 2007: `Class1/Train/0001.PNG`, and beside it `Label/Labels.txt` and `Label/0001_label.PNG`.
 
 A row of Labels.txt has five fields behind tabs: number, whether there is a defect, image, 0, mask,
-0 where there is none; empty fields may follow, because Cerebras' own writer expects six. The first
+0 where there is none; others may follow, because Cerebras' own writer expects six. The first
 line is a header, or belongs to no image.
 """
 
@@ -15,7 +15,7 @@ from itertools import groupby
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.entries import Entry, Listing, make_reference
 from recordmill.transforms.images.listing.image_files import find_entries, input_root
-from recordmill.transforms.images.listing.joins import Listed
+from recordmill.transforms.images.listing.joins import Listed, without_annotation
 from recordmill.transforms.images.references import ListedReject, StoredBytes
 from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.storage import files
@@ -101,7 +101,7 @@ def _reference(
     spec: SourceSpec, item: Entry, row: tuple[str, str] | None, listing: Listing
 ) -> Listed:
     if row is None:
-        return ListedReject(item.name, "no_label", "Label/Labels.txt does not name it")
+        return without_annotation(item.name, "Label/Labels.txt does not name it")
     flag, mask = row
     mask_path = f"{_folder(item)}/Label/{mask}"
     if mask != "0" and not listing.holds(mask_path):
@@ -133,7 +133,7 @@ def _read_labels(folder: str, listing: Listing) -> _Labels:
     problems = []
     for number, line in enumerate(text.split("\n"), 1):
         fields = [field.strip() for field in line.split("\t")]
-        if len(fields) >= 5 and "." in fields[2] and not any(fields[5:]):
+        if len(fields) >= 5 and "." in fields[2]:
             _, flag, name, _, mask = fields[:5]
             if rows.setdefault(name, (flag, mask)) != (flag, mask):
                 problems.append(f"line {number} names {name} again")

@@ -71,6 +71,12 @@ def join(
             yield ListedReject(other.name, "duplicate", detail)
 
 
+def without_annotation(image: str, why: str) -> ListedReject:
+    """Returns the reject of an image that annotations do not name."""
+    detail = f"{why}; a narrower --input leaves out images without annotations"
+    return ListedReject(image, "no_label", detail)
+
+
 def without_image(
     source: str, path: str, listing: Listing, *, inside: bool | None = None
 ) -> Iterator[ListedReject]:

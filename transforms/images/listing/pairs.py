@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.entries import Entry, Listing
 from recordmill.transforms.images.listing.image_files import find_entries, input_root
 from recordmill.transforms.images.listing.joins import Listed, reject_row, stem
@@ -57,7 +58,7 @@ def _paired(
     elif images:
         wanted = f"{key}{spec.mask_suffix}"
         yield ListedReject(
-            images[0].name, "no_mask", f"{spec.masks} has no {wanted} of any extension"
+            images[0].name, "no_mask", f"{spec.masks} has no image called {wanted}.*"
         )
     elif masks:
         yield ListedReject(masks[0].name, "no_image", "it is a mask without an image")
@@ -68,7 +69,10 @@ def _mask_rows(spec: SourceSpec, listing: Listing) -> Iterator[Row]:
     mask_root = input_root([spec.masks])
     inside = f"{mask_root}/".startswith(f"{root}/") and mask_root != root
     above = mask_root[len(root) :].lstrip("/") + "/" if inside else ""
+    before = dict(listing.passed_over)
+    has_masks = False
     for item in find_entries([spec.masks], listing, flag="--masks"):
+        has_masks = True
         if isinstance(item, ListedReject):
             yield reject_row(item)
             continue
@@ -78,3 +82,10 @@ def _mask_rows(spec: SourceSpec, listing: Listing) -> Iterator[Row]:
             yield name.removesuffix(spec.mask_suffix), "mask", tuple(item)
         else:
             listing.pass_over("no_mask_suffix", name)
+    if not has_masks:
+        passed = listing.passed_over
+        others = ", ".join(kind for kind in passed if passed[kind] != before.get(kind))
+        raise UsageError(
+            f"--masks must be images, and {spec.masks} holds none{others and f', but {others}'}; "
+            "write the masks as PNG, a class number a pixel"
+        )

@@ -37,7 +37,7 @@ from recordmill.transforms.images.listing.list_images import detect_layout, list
 from recordmill.transforms.images.listing.tables import has_boxes
 from recordmill.transforms.images.objects import region_box
 from recordmill.transforms.images.references import ImageReference, ListedReject
-from recordmill.transforms.images.source_spec import ReadImagesSpec, SourceSpec
+from recordmill.transforms.images.source_spec import DrawnOn, ReadImagesSpec, SourceSpec
 from recordmill.transforms.images.stored_bytes import ImageReader, UnreadableBytesError
 from recordmill.transforms.sources.work_items import SourceRange
 
@@ -54,12 +54,14 @@ class _Form(NamedTuple):
       several: each may have any number of labels.
       numbers: labels are numbers to be predicted.
       splits: each names its split, if the input does: several of them are read.
+      drawn_on: the picture in whose pixels boxes are.
     """
 
     boxes: bool
     several: bool
     numbers: bool
     splits: bool
+    drawn_on: DrawnOn
 
 
 class ListedImages(NamedTuple):
@@ -71,7 +73,7 @@ class ListedImages(NamedTuple):
       ranges: of rows whose columns hold images, as JSON.
     """
 
-    form: tuple[bool, bool, bool, bool]
+    form: tuple[bool, bool, bool, bool, DrawnOn]
     lines: list[str]
     ranges: list[dict[str, Any]]
 
@@ -86,7 +88,8 @@ def list_references(spec: ReadImagesSpec) -> Iterator[ListedImages]:
     source = detect_layout(spec)
     boxes = source.layout in _LAYOUTS_OF_BOXES or has_boxes(source)
     form = _Form(
-        boxes, bool(spec.label_delimiter), spec.labels_from == "number", not spec.split
+        boxes, bool(spec.label_delimiter), spec.labels_from == "number", not spec.split,
+        spec.drawn_on,
     )  # fmt: skip
     if first_byte_columns(source):
         for _, ranges in list_ranges(source, Listing(boundary=input_boundary(source))):
@@ -170,9 +173,9 @@ def _label(labels: tuple[str, ...], form: _Form) -> str | float | tuple[str, ...
 
 def _boxes(reference: ImageReference, data: bytes, form: _Form) -> tuple[Box, ...] | None:
     if reference.objects or form.boxes:
-        return tuple(box for box, _ in read_boxes(reference, data, _DECODE))
+        return tuple(box for box, _ in read_boxes(reference, data, _DECODE, form.drawn_on))
     if reference.regions:
-        size = image_size(reference.image, data, _DECODE)
+        size = image_size(reference.image, data, _DECODE, form.drawn_on)
         found = ((label, region, region_box(region, size)) for label, region in reference.regions)
         return tuple(
             Box(label, *(sides or (0.0, 0.0, 0.0, 0.0)), pixels=region)

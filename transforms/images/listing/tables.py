@@ -33,6 +33,7 @@ from recordmill.transforms.images.listing.joins import (
     join,
     reject_row,
     stem,
+    without_annotation,
     without_image,
 )
 from recordmill.transforms.images.references import ImageObject, ImageReference, ListedReject
@@ -294,7 +295,7 @@ def _maker(spec: SourceSpec, listing: Listing) -> Maker:
             return
         image = images[0]
         if not rows:
-            yield ListedReject(image.name, "no_label", "no row of the table names it")
+            yield without_annotation(image.name, "no row of the table names it")
             return
         for row in rows:
             if row.problem:  # an image with some of its boxes would be annotated wrongly

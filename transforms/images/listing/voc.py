@@ -19,7 +19,14 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.boxes import UnitsCheck
 from recordmill.transforms.images.listing.entries import Entry, Listing, make_reference
 from recordmill.transforms.images.listing.image_files import find_files, input_root
-from recordmill.transforms.images.listing.joins import Listed, image_rows, join, stem, without_image
+from recordmill.transforms.images.listing.joins import (
+    Listed,
+    image_rows,
+    join,
+    stem,
+    without_annotation,
+    without_image,
+)
 from recordmill.transforms.images.references import (
     ImageObject,
     ListedReject,
@@ -96,7 +103,7 @@ def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:  # noqa:
         if sets and key not in sets:
             listing.pass_over("in_no_set", image.name)
         elif not xml_files:
-            yield ListedReject(image.name, "no_label", "there is no XML file of that name")
+            yield without_annotation(image.name, "there is no XML file of that name")
         else:
             xml = xml_files[0]
             try:

@@ -25,7 +25,7 @@ from recordmill.transforms.images.references import ImageReference
 from recordmill.transforms.images.stored_bytes import ImageReader
 
 from ....conftest import REAL_DATA
-from ....pictures import encoded, jpeg, png
+from ....pictures import encoded, jpeg, png, turned_jpeg
 from ....pipelines.jobs import shard_bytes
 
 
@@ -79,6 +79,16 @@ def test_rows_of_boxes(photos: Path) -> None:
     assert eye.label == "eye"
     assert found["cat/1.jpg"].label == ("ear", "eye")
     assert found["dog/2.jpg"].boxes == ()
+
+
+def test_boxes_in_fractions_of_the_shown_picture(photos: Path) -> None:
+    (photos / "cat/turned.jpg").write_bytes(turned_jpeg(6, 48, 32))
+    table = photos / "boxes.csv"
+    table.write_text("path,label,xmin,ymin,xmax,ymax\ncat/turned.jpg,ear,0,0,0.5,0.25\n")
+    for drawn_on, sides in (("", (24, 8)), ("stored", (24, 8)), ("shown", (16, 12))):
+        found = elements(table, box_units="fraction", drawn_on=drawn_on)
+        (box,) = found["cat/turned.jpg"].boxes or ()
+        assert (box.xmax, box.ymax) == sides
 
 
 def test_several_labels_and_numbers(photos: Path) -> None:
