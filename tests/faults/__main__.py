@@ -20,6 +20,7 @@ from pathlib import Path
 
 from .cases import Case, Result, try_cases
 from .disks import disks
+from .hostile import hostile
 from .inputs import inputs
 from .interruptions import count_steps, interruptions
 from .stored import stored
@@ -44,6 +45,7 @@ def all_cases(workshop: Workshop, seed: int) -> list[Case]:
         *disks(workshop, seed, steps),
         *inputs(workshop, seed),
         *stored(workshop, seed, steps),
+        *hostile(workshop, seed),
         *users(workshop),
     ]
     random.Random(seed).shuffle(cases)

@@ -296,7 +296,8 @@ def _name_case(workshop: Workshop, job: str, name: str) -> Callable[[Path], None
     return check
 
 
-def _no_file(path: Path, what: str) -> None:
+def no_file(path: Path, what: str) -> None:
+    """Makes something at a path that is not a regular file."""
     if what == "fifo":
         os.mkfifo(path)
     elif what == "socket":
@@ -314,6 +315,8 @@ def _no_file(path: Path, what: str) -> None:
         path.symlink_to(path)
     elif what == "link to nothing":
         path.symlink_to("nowhere")
+    elif what == "link to /dev/zero":
+        path.symlink_to("/dev/zero")
     elif what == "link to /proc/self/mem":
         path.symlink_to("/proc/self/mem")
     elif what == "link to the outside":
@@ -335,7 +338,7 @@ def _no_file_case(workshop: Workshop, job: str, what: str, named: bool) -> Calla
         whole = _SENTENCES.encode() * 5 if job == "text" else encoded(drawn(), "JPEG")
         (folder / "in" / f"whole{extension}").write_bytes(whole)
         path = folder / "in" / f"odd{extension}"
-        _no_file(path, what)
+        no_file(path, what)
         os.chdir(folder)
         flags = () if job == "text" else ("--labels=none",)
         line = workshop.arguments(job, folder / "ds", _ANY_SHARE, *flags)

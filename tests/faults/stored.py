@@ -19,7 +19,7 @@ from .mutations import mutated, mutated_json
 from .shim import kill
 from .workshop import IN_PLACE, Workshop, shard_bytes
 
-_DAMAGED_STATES = {"text": 40, "images": 40}  # of a run; 20 of each other job
+_DAMAGED_STATES = {"text": 150, "images": 150, "examples": 100, IN_PLACE: 60}  # 20 of others
 _WRITTEN = ("text", "images")
 _DATASET_FILES = {
     "damaged shards": (_WRITTEN, "train/*.tfrecords", 90),
@@ -33,7 +33,7 @@ _DATASET_FILES = {
 }
 
 
-def _read_all(output: Path) -> int:
+def read_all(output: Path) -> int:
     """Reads every record, as a user's program does; what a library may raise is no defect."""
     from recordmill.reader import RecordTable
     from recordmill.records.errors import RunError, UsageError
@@ -74,7 +74,7 @@ def _damaged(workshop: Workshop, kind: str, seed: int) -> Callable[[Path], None]
         shown = run_main(folder, ["verify", str(output), "--workers=1"])
         is_clean(shown, reports=True)
         hold(shown.status != 0 or seed % 3 == 2, "verify finds nothing")
-        is_clean(run_forked(folder, lambda: _read_all(output)))
+        is_clean(run_forked(folder, lambda: read_all(output)))
         overwritten = run_forked(folder, lambda: workshop.run(job, output, "--overwrite"))
         is_clean(overwritten)
         workshop.keeps(output)
@@ -108,7 +108,14 @@ def _damaged_state(workshop: Workshop, job: str, step: int, seed: int) -> Callab
         if not state:
             return
         path = rng.choice(state)
-        if path.suffix == ".json" and seed % 2:
+        data = path.read_bytes()
+        digits = [at for at, byte in enumerate(data) if byte in b"0123456789"]
+        if path.suffix == ".json" and digits and seed % 4 == 0:
+            at = rng.choice(digits)
+            path.write_bytes(
+                data[:at] + rng.choice(b"123456789").to_bytes(1, "big") + data[at + 1 :]
+            )
+        elif path.suffix == ".json" and seed % 2:
             try:
                 path.write_bytes(mutated_json(json.loads(path.read_bytes()), rng))
             except (ValueError, IndexError):
