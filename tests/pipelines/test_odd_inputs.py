@@ -91,7 +91,8 @@ def _null_column(folder: Path) -> Path:
 
 def _numbers(folder: Path) -> Path:
     path = folder / "numbers.json"
-    path.write_text(f"[{','.join(['1'] * 100_000)}]", encoding="utf-8")
+    if not path.exists():
+        path.write_text(f"[{','.join(['1'] * 100_000)}]", encoding="utf-8")
     return path
 
 
@@ -119,7 +120,8 @@ def test_small_files_of_many_rejects_end_at_once(
 
 
 def test_equal_rejects_are_one_line_of_the_dataset(folder: Path) -> None:
-    assert text(folder, f"--input={_numbers(folder)}", "--max_rejected=1") == 0
+    assert text(folder, f"--input={_numbers(folder)}") == 1
+    assert text(folder, f"--input={_numbers(folder)}", "--max_rejected=1") == 0, "the same, raised"
     (reject,) = rejected(folder / "ds")
     assert reject == {
         "source": "numbers.json", "position": 0, "stage": "parse", "reason": "not_json",
@@ -146,3 +148,27 @@ def test_vocab_stops_over_its_budget_too(folder: Path, capsys: pytest.CaptureFix
     error = capsys.readouterr().err
     assert "rejected (field_not_text" in error
     assert "which alone are more than --max_rejected allows, 0.000% of all" in error
+
+
+def test_existing_rows_stop_over_the_budget_too(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "rows.csv").write_text("a,b\n1,2\n" + "1\n" * 12_000)
+    line = ["examples", f"--input={folder}/rows.csv", f"--output={folder}/ds"]
+    assert main([*line, "--direct_num_workers=1"]) == 1
+    error = capsys.readouterr().err
+    assert "10001 inputs of a part of the input rejected (wrong_number_of_fields 10001)" in error
+    (reject,) = rejected(folder / "ds")
+    assert (reject["position"], reject["count"]) == (8, 10_001)
+
+
+def test_listing_images_stops_over_the_budget_too(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{i}.jpg,cat\n" for i in range(12_000))
+    (folder / "in/table.csv").write_text(f"path,label\n{rows}")
+    line = ["images", f"--input={folder}/in", f"--annotations={folder}/in/table.csv"]
+    assert main([*line, "--layout=table", f"--output={folder}/ds"]) == 1
+    error = capsys.readouterr().err
+    assert "10001 inputs rejected while they are listed" in error
+    assert "no_image 10001 (such as table.csv#1: there is no " in error
