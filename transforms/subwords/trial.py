@@ -35,8 +35,12 @@ def find_fault(data: bytes, lines: tuple[str, ...]) -> str:
       data: the file's content, which has the form of one.
       lines: that are tokenized.
     """
-    content = json.loads(data)
-    if _growth([content.get("normalizer"), content.get("pre_tokenizer")]) > _MOST_GROWTH:
+    try:
+        content = json.loads(data)
+        growth = _growth([content.get("normalizer"), content.get("pre_tokenizer")])
+    except RecursionError:
+        return "it is nested too deeply"
+    if growth > _MOST_GROWTH:
         return f"its normalizer may make more than {_MOST_GROWTH} characters of one"
     limits = {
         "bytes": _MOST_BYTES + _BYTES_PER_BYTE * len(data),
