@@ -19,6 +19,9 @@ from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.storage import files
 
 _MOST_BYTES = 1 << 20
+_MOST_LEVELS = 20
+_MOST_REPEATED = 1000  # values that aliases stand for
+_MOST_DIGITS = 1000  # numbers such as 1:30:00 take long
 _OF_PROGRAM = "functions_of_program"  # no option: only the program has them
 
 
@@ -61,6 +64,7 @@ def _read(path: str) -> tuple[dict[str, Any], dict[str, int]]:
     """Returns the settings of a file, and the line of each."""
     try:
         text = files.read_limited(path, _MOST_BYTES).decode("utf-8")
+        _check_extent(text, f"--config {path}")
         content = yaml.safe_load(text)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except OSError as error:
@@ -72,6 +76,10 @@ def _read(path: str) -> tuple[dict[str, Any], dict[str, int]]:
         at = f"line {mark.line + 1}: " if mark else ""
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
         raise UsageError(f"--config {path} is no YAML: {at}{problem}") from error
+    except UsageError:
+        raise
+    except ValueError as error:  # of a date
+        raise UsageError(f"--config {path} has a value that YAML cannot read: {error}") from error
     if content is None:
         return {}, {}
     if not isinstance(content, dict):
@@ -80,6 +88,46 @@ def _read(path: str) -> tuple[dict[str, Any], dict[str, int]]:
             f"{type(content).__name__}"
         )
     return content, {str(key.value): key.start_mark.line + 1 for key, _ in node.value}
+
+
+def _check_extent(text: str, named: str) -> None:
+    """Checks how deep a file is, and how much its aliases stand for: 500 bytes may be a billion.
+
+    Raises:
+      UsageError: it is too deep, or too large once its aliases are written out.
+      yaml.YAMLError: it is no YAML.
+    """
+    extents: dict[str, tuple[int, int]] = {}  # anchor -> the values and levels that it stands for
+    opened: list[list[Any]] = [["", 0, 0]]  # anchor, values and levels of each open collection
+    repeated = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        values, levels = 0, 0
+        if isinstance(event, yaml.AliasEvent):
+            is_open = any(event.anchor == anchor for anchor, *_ in opened)  # it would be in itself
+            values, levels = extents.get(event.anchor, (0, 0))
+            repeated += values + is_open * _MOST_REPEATED
+        elif isinstance(event, yaml.CollectionStartEvent):
+            opened.append([event.anchor, 1, 1])
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, values, levels = opened.pop()
+            extents[anchor] = values, levels
+        elif isinstance(event, yaml.ScalarEvent):
+            values = 1
+            extents[event.anchor] = 1, 0
+            if len(event.value) > _MOST_DIGITS and not event.value.strip("0123456789_.:+-"):
+                raise UsageError(f"{named}: a number must have at most {_MOST_DIGITS} digits")
+        else:
+            continue
+        opened[-1][1] += values
+        opened[-1][2] = max(opened[-1][2], levels + 1)
+        where = f"{named}, line {event.start_mark.line + 1}"
+        if len(opened) + levels > _MOST_LEVELS:
+            raise UsageError(f"{where}: values must be at most {_MOST_LEVELS} levels deep")
+        if repeated >= _MOST_REPEATED:
+            raise UsageError(
+                f"{where}: aliases (*) must stand for fewer than {_MOST_REPEATED} values in all; "
+                "write the values out"
+            )
 
 
 def settings_text(

@@ -169,6 +169,7 @@ def write_vocabulary(
             kind.do_lower_case,
             sketch,
             kind.name,
+            spec.input.max_rejected,
         )
         words, characters, totals = count_words(engine, counted, input_bytes)
         _check_totals(totals, spec.input.max_rejected)

@@ -40,6 +40,7 @@ from recordmill.records.schema import Schema
 from recordmill.records.seqio_metadata import COMPLETED_PATH, seqio_files
 from recordmill.records.state import FormatError, decode
 from recordmill.records.tfds_metadata import tfds_files
+from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.dataset.run_state import MARKER, new_token
 from recordmill.transforms.storage import files
 
@@ -275,27 +276,27 @@ def _check_metadata(dataset: str, manifest: Manifest, report: DatasetReport) -> 
 
 
 def _check_rejects(dataset: str, manifest: Manifest, report: DatasetReport) -> None:
-    """Compares the number of rejected inputs with the manifest."""
+    """Compares the number of rejected inputs with the manifest; a line may stand for several."""
     paths = [path for path in manifest.files if path.startswith(f"{m.REJECTED_PATH}/")]
-    lines, complete = 0, True
+    listed, complete = 0, True
     for path in paths:
         if not files.exists(files.join(dataset, path)):
             complete = False  # reported as missing
             continue
         for number, line in enumerate(files.read_bytes(files.join(dataset, path)).splitlines()):
-            lines += 1
             try:
-                decode(line, dict[str, object])
+                listed += decode(line, Reject).count
             except FormatError as error:
+                listed += 1
                 report.add(path, f"line {number + 1} cannot be read: {error}")
     rejected = manifest.counts.get("rejected", {})
     if not isinstance(rejected, dict) or not all(type(n) is int for n in rejected.values()):
         return  # reported as a defect of the manifest
     expected = sum(rejected.values())
-    if complete and lines != expected:
+    if complete and listed != expected:
         report.add(
             m.REJECTED_PATH,
-            f"must have {expected} lines in all by the manifest, and has {lines}",
+            f"must list {expected} inputs in all by the manifest, and lists {listed}",
         )
 
 

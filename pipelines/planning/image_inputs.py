@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from recordmill.pipelines.planning.planner import Inventory
+from recordmill.records.errors import RunError
 from recordmill.records.hashing import fingerprint64, mix64
-from recordmill.transforms.dataset.rejects import Reject
+from recordmill.transforms.dataset.error_budget import RejectList
+from recordmill.transforms.dataset.rejects import Reject, RejectFile
 from recordmill.transforms.images.extensions import has_image_extension
+from recordmill.transforms.images.image_job import ImageJob
 from recordmill.transforms.images.listing.joins import Listed
 from recordmill.transforms.images.references import ImageReference, ListedReject
 from recordmill.transforms.images.shard_cutting import UNKNOWN_BYTES
@@ -24,7 +26,6 @@ from recordmill.transforms.storage.external_sort import Row, sort_rows
 
 BATCH_ROWS = 1024  # rows whose hashes are computed at a time
 _MOST_LISTED_SOURCES = 1000  # the manifest names the images of inputs up to this size
-_SPOOL_BYTES = 1 << 22
 
 
 class RankedImage(NamedTuple):
@@ -45,36 +46,47 @@ class RankedImage(NamedTuple):
     record_bytes: int
 
 
-class RejectLog:
-    """Rejects of listing: their lines go to a temporary file beyond 4 MiB."""
+class RejectLog(RejectList):
+    """Rejects of listing, with an example of each reason."""
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
+    def __init__(self, job: ImageJob) -> None:
+        super().__init__(job, 0)
         self.first: dict[str, str] = {}  # reason -> the least of the names
         self._details: dict[str, str] = {}  # reason -> what was found there
-        self.lines: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115
 
     def __enter__(self) -> RejectLog:
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.lines.close()
 
     def describe(self) -> str:
         """Returns the reasons with their numbers, and one name with what was found for each."""
         return "; ".join(
             f"{reason} {count} (such as {self.first[reason]}"
             + (f": {self._details[reason]})" if self._details[reason] else ")")
-            for reason, count in self.counts.items()
+            for reason, count in self.reasons.items()
         )
 
-    def add(self, item: ListedReject) -> None:
-        """Counts and writes a reject."""
-        self.counts[item.reason] += 1
+    def add_listed(self, item: ListedReject) -> None:
+        """Adds a reject.
+
+        Raises:
+          RunError: there are more than the run may have.
+        """
         if item.reason not in self.first or item.source < self.first[item.reason]:
             self.first[item.reason], self._details[item.reason] = item.source, item.detail
-        reject = Reject(item.source, item.position, "list", item.reason, item.detail)
-        self.lines.write(reject.to_line().encode())
+        self.add([Reject(item.source, item.position, "list", item.reason, item.detail)])
+
+    def fail(self) -> NoReturn:
+        """Ends the planning: nothing is written yet."""
+        raise RunError(
+            f"{self.reasons.total()} inputs rejected while they are listed, which is more than "
+            f"--max_rejected allows, {self._job.max_rejected:.3%} of all: {self.describe()}; fix "
+            "them, or raise --max_rejected"
+        )
+
+    def write_for(self, job: ImageJob) -> RejectFile | None:
+        """Writes the list to the workspace of the planned job; None without rejects."""
+        self._workspace = job.workspace
+        return self.write() if self.reasons else None
 
 
 @dataclass
@@ -213,7 +225,7 @@ def rank_images(
 def _without_rejects(listed: Iterable[Listed], rejects: RejectLog) -> Iterator[ImageReference]:
     for item in listed:
         if isinstance(item, ListedReject):
-            rejects.add(item)
+            rejects.add_listed(item)
         else:
             yield item
 

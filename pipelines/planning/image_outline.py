@@ -72,14 +72,14 @@ class ImageOutline(Outline):
         rejects = inventory.rejects
         count = sum(split.images for split in self._splits)
         listed = f"{count:,} images, {show_bytes(inventory.summary.image_bytes)}"
-        self.inputs = f"{listed}; {rejects.counts.total():,} rejected so far"
+        self.inputs = f"{listed}; {rejects.reasons.total():,} rejected so far"
         self.unit = "images"
         self.statistics = {
             "inputs": {
                 "passed_over": passed_over_json(inventory.passed_over_kinds),
                 "rejected": {
                     reason: {"inputs": number, "first": rejects.first[reason]}
-                    for reason, number in sorted(rejects.counts.items())
+                    for reason, number in sorted(rejects.reasons.items())
                 },
             }
         }

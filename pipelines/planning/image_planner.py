@@ -46,7 +46,6 @@ from recordmill.records.state import Count
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.labels import LABELS_PATH, first_fraction
 from recordmill.transforms.dataset.output_spec import SplitSpec
-from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.images.channel_statistics import statistics_work_items
@@ -123,7 +122,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
         check_layout(spec.layout, self._request.given)
         summary = InputSummary(images.task)
         listing = Listing(on_file=summary.add_file)
-        with RejectLog() as rejects:
+        with RejectLog(self.job) as rejects:
             ranked = rank_images(
                 list_images(self._listed(spec), listing), summary, rejects,
                 seed=seed_for(self.job.seed, "images"),
@@ -243,15 +242,10 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
             writer.close()
         splits = cut_shards(job, record_bytes)
         work_items, parts = count_work_items(splits, workers)
-        rejected_file = None
-        if rejects.counts:
-            rejected_file = write_rejects(
-                rejects.lines, number=0, path=job.workspace.rejected_path(0),
-                partial_folder=job.workspace.partial_folder,
-            )  # fmt: skip
-        check_budget(job, accepted=sum(map(len, record_bytes)), reasons=rejects.counts)
+        rejected_file = rejects.write_for(job)
+        check_budget(job, accepted=sum(map(len, record_bytes)), reasons=rejects.reasons)
         plan = ImageShardPlan(
-            tuple(splits), rejects.counts, rejected_file, inventory.passed_over,
+            tuple(splits), rejects.reasons, rejected_file, inventory.passed_over,
             inventory.passed_over_kinds,
         )  # fmt: skip
         job.write_shard_plan(plan)
@@ -271,7 +265,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
             drawn = choose_splits(groups, shares).tolist()
             for image, number in zip(batch, drawn, strict=True):
                 if named and not image.split:
-                    inventory.rejects.add(
+                    inventory.rejects.add_listed(
                         ListedReject(image.name, "no_split", "other images have one")
                     )
                     continue

@@ -175,3 +175,43 @@ def test_images_are_written_again_by_their_own_file(tmp_path: Path) -> None:
     ]) == 0  # fmt: skip
     assert finished(first)["keep_original"] is True
     check_again("images", first, tmp_path / "again")
+
+
+_BOMB = "input:\n  - &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"  - &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 14)
+)
+_MERGED = "splits:\n  a0: &a0 {x: 1}\n" + "".join(
+    f"  a{i}: &a{i}\n    <<: [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 14)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (_BOMB, "line 5: aliases (*) must stand for fewer than 1000 values in all"),
+        (_MERGED, "aliases (*) must stand for fewer than 1000 values in all"),
+        ("input: &a [*a]\n", "line 1: aliases (*) must stand for fewer than 1000 values"),
+        ("input: *b\n", "is no YAML: line 1: found undefined alias 'b'"),
+        ("input: " + "[" * 3000 + "]" * 3000, "line 1: values must be at most 20 levels deep"),
+        ("".join(" " * i + "a:\n" for i in range(900)), "must be at most 20 levels deep"),
+        ("input: [\n", "is no YAML: line 2"),
+        ("random_seed: " + "1" * 5000, "a number must have at most 1000 digits"),
+        ("random_seed: 1" + ":59" * 200_000, "a number must have at most 1000 digits"),
+        ("input: 2001-99-99\n", "has a value that YAML cannot read: month must be in 1..12"),
+    ],
+)
+def test_a_hostile_file_is_one_line(
+    tmp_path: Path, text: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["text", f"--config={write(tmp_path, text)}", f"--output={tmp_path}/ds"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert len(error) < 500
+    assert "job.yaml" in error
+    assert expected in error
+
+
+def test_a_few_aliases_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path, "input: &in [a.txt, b.txt]\ncolumns: *in\nheader: none\n")
+    spec = given_of("text", "--config", path).make(TextSpec)
+    assert spec.input.input == spec.source.columns == ("a.txt", "b.txt")

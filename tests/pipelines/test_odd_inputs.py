@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recordmill.pipelines.command_line import main
@@ -69,3 +72,103 @@ def test_a_link_outside_is_in_the_list_of_rejects(folder: Path) -> None:
     reject = json.loads(path.read_text())
     assert (reject["source"], reject["reason"]) == ("cat/s.jpg", "outside_input")
     assert "first bytes" not in path.read_text()
+
+
+def _many_nulls(folder: Path) -> Path:
+    """A file of some hundred bytes that says that it has 2 billion rows without text."""
+    path = folder / "nulls.arrow"
+    schema = pa.schema([("text", pa.null())])
+    with pa.OSFile(str(path), "wb") as out, pa.ipc.new_stream(out, schema) as writer:
+        writer.write_batch(pa.record_batch([pa.nulls(2**31 - 1)], schema=schema))
+    return path
+
+
+def _null_column(folder: Path) -> Path:
+    path = folder / "nulls.parquet"
+    pq.write_table(pa.table({"text": pa.nulls(200_000, pa.string())}), path)
+    return path
+
+
+def _numbers(folder: Path) -> Path:
+    path = folder / "numbers.json"
+    if not path.exists():
+        path.write_text(f"[{','.join(['1'] * 100_000)}]", encoding="utf-8")
+    return path
+
+
+def rejected(dataset: Path) -> list[dict[str, object]]:
+    paths = sorted(dataset.rglob("rejected-*.jsonl"))
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("make", [_many_nulls, _null_column, _numbers])
+@pytest.mark.parametrize("more", [[], ["--deduplicate=exact"]])
+def test_small_files_of_many_rejects_end_at_once(
+    folder: Path,
+    make: Callable[[Path], Path],
+    more: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert text(folder, f"--input={make(folder)}", *more) == 1
+    error = capsys.readouterr().err
+    assert "10001 inputs of a part of the input rejected" in error
+    assert "--max_rejected" in error
+    assert sum(p.stat().st_size for p in (folder / "ds").rglob("rejected-*")) < 1 << 22
+    if not more:
+        (reject,) = rejected(folder / "ds")
+        assert reject["count"] == 10_001
+
+
+def test_equal_rejects_are_one_line_of_the_dataset(folder: Path) -> None:
+    assert text(folder, f"--input={_numbers(folder)}") == 1
+    assert text(folder, f"--input={_numbers(folder)}", "--max_rejected=1") == 0, "the same, raised"
+    (reject,) = rejected(folder / "ds")
+    assert reject == {
+        "source": "numbers.json", "position": 0, "stage": "parse", "reason": "not_json",
+        "detail": "int", "count": 100_000,
+    }  # fmt: skip
+    assert main(["verify", str(folder / "ds")]) == 0
+
+
+def test_a_wrong_count_of_rejects_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert text(folder, f"--input={_numbers(folder)}", "--max_rejected=1") == 0
+    (path,) = (folder / "ds").rglob("rejected-*.jsonl")
+    path.write_text(path.read_text().replace("100000", "99999"))
+    assert main(["verify", str(folder / "ds")]) == 1
+    assert "must list 100000 inputs in all by the manifest, and lists 99999" in "".join(
+        capsys.readouterr()
+    )
+
+
+def test_vocab_stops_over_its_budget_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["vocab", f"--input={_null_column(folder)}", f"--output={folder}/new.txt"]
+    assert main([*line, "--direct_num_workers=1"]) == 1
+    error = capsys.readouterr().err
+    assert "rejected (field_not_text" in error
+    assert "which alone are more than --max_rejected allows, 0.000% of all" in error
+
+
+def test_existing_rows_stop_over_the_budget_too(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "rows.csv").write_text("a,b\n1,2\n" + "1\n" * 12_000)
+    line = ["examples", f"--input={folder}/rows.csv", f"--output={folder}/ds"]
+    assert main([*line, "--direct_num_workers=1"]) == 1
+    error = capsys.readouterr().err
+    assert "10001 inputs of a part of the input rejected (wrong_number_of_fields 10001)" in error
+    (reject,) = rejected(folder / "ds")
+    assert (reject["position"], reject["count"]) == (8, 10_001)
+
+
+def test_listing_images_stops_over_the_budget_too(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{i}.jpg,cat\n" for i in range(12_000))
+    (folder / "in/table.csv").write_text(f"path,label\n{rows}")
+    line = ["images", f"--input={folder}/in", f"--annotations={folder}/in/table.csv"]
+    assert main([*line, "--layout=table", f"--output={folder}/ds"]) == 1
+    error = capsys.readouterr().err
+    assert "10001 inputs rejected while they are listed" in error
+    assert "no_image 10001 (such as table.csv#1: there is no " in error

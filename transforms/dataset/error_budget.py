@@ -1,22 +1,36 @@
 """End a run from within a work item: write the reason, and check the budget of rejects.
 
 The reason goes to a file of the workspace, because engines wrap the errors of workers in
-tracebacks.
+tracebacks. A work item whose rejects alone are over the budget of the run stops at once: a file of
+1 kB can say that it has 2 billion rows without text.
 """
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from tempfile import SpooledTemporaryFile
+from typing import NoReturn
 
+import numpy as np
+
+from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
 from recordmill.records.state import FormatError, decode
 from recordmill.transforms.dataset.job import Job
-from recordmill.transforms.dataset.rejects import REASONS, Reject
+from recordmill.transforms.dataset.rejects import REASONS, Reject, RejectFile, write_rejects
 from recordmill.transforms.dataset.run_state import DamagedStateError, pipeline_name
-from recordmill.transforms.dataset.workspace import Run
+from recordmill.transforms.dataset.workspace import Run, Workspace
 from recordmill.transforms.storage import files
 
 _MOST_REJECT_BYTES = 1 << 16
+_SPOOL_BYTES = 1 << 22
+# So many rejects of a work item are always listed: a person mends all files at once.
+_ALWAYS_READ = 10_000
+_MOST_LIST_BYTES = 1 << 24  # of a work item's list
 _ADVICE = (
     "fix them and start anew with --overwrite, or raise --max_rejected and run the same command "
     "again"
@@ -75,16 +89,144 @@ def check_budget(job: Job, *, accepted: int, reasons: dict[str, int]) -> None:
     share = rejected / max(inputs, 1)
     if share <= job.max_rejected:
         return
-    folder = job.workspace.rejected_folder
-    of_pipeline = bool(pipeline_name(job.workspace.plan_path))
-    what, limit, advice = "inputs", "--max_rejected", _ADVICE
-    if of_pipeline:
-        what, limit, advice = "elements", "max_rejected", _ADVICE_OF_PIPELINES
+    what, limit, advice = _words(job)
     raise OverBudgetError(
         f"{rejected} of {inputs} {what} rejected ({_by_reason(reasons)}), which is {share:.3%} "
         f"where {limit} allows {job.max_rejected:.3%}; "
-        f"{_first_reject(folder, of_pipeline=of_pipeline)}all are listed in {folder}; {advice}"
+        f"{_listed(job, job.workspace, 'all')}; {advice}"
     )
+
+
+def _words(job: Job) -> tuple[str, str, str]:
+    """Returns how a job's user calls inputs and the budget, and what can be done."""
+    if pipeline_name(job.workspace.plan_path):
+        return "elements", "max_rejected", _ADVICE_OF_PIPELINES
+    return "inputs", "--max_rejected", _ADVICE
+
+
+def _listed(job: Job, workspace: Workspace, which: str) -> str:
+    """Returns the first reject that is listed in a workspace, and where more are."""
+    folder = workspace.rejected_folder
+    of_pipeline = bool(pipeline_name(job.workspace.plan_path))
+    return f"{_first_reject(folder, of_pipeline=of_pipeline)}{which} are listed in {folder}"
+
+
+def most_rejects(share: float, most_inputs: int = 0) -> int:
+    """Returns how many rejects a part of the input may have, whatever the rest of it has.
+
+    Args:
+      share: of inputs that may be rejected.
+      most_inputs: that the run can use; 0 where nobody knows.
+    """
+    if not share:
+        return _ALWAYS_READ
+    if share == 1 or not most_inputs:
+        return sys.maxsize
+    return max(_ALWAYS_READ, int(share / (1 - share) * most_inputs))
+
+
+class RejectList:
+    """The rejects of a work item: counted by reason, and listed up to 16 MiB.
+
+    Equal ones of inputs that follow each other are one line. Those behind 16 MiB are one line for
+    each reason. So what a few bytes of input reject does not fill a disk.
+
+    Args:
+      job: of the work item.
+      number: of its list.
+      workspace: where the list is; None: the job's.
+      most_inputs: that the whole run can use; 0 where nobody knows.
+    """
+
+    def __init__(
+        self, job: Job, number: int, workspace: Workspace | None = None, most_inputs: int = 0
+    ) -> None:
+        self.reasons: Counter[str] = Counter()
+        self._job = job
+        self._number = number
+        self._workspace = workspace or job.workspace
+        self._left = most_rejects(job.max_rejected, most_inputs)
+        self._lines = SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115
+        self._size = 0
+        self._last: Reject | None = None  # not written yet: more like it may follow
+        self._count = 0  # of inputs like the last one
+        self._follows = False  # no input that is used has come since
+        self._unlisted: dict[tuple[str, str], Reject] = {}
+
+    def __enter__(self) -> RejectList:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lines.close()
+
+    def add(self, rejects: Sequence[Reject], used: Int64s | None = None) -> None:
+        """Adds rejects of a batch, in order.
+
+        Args:
+          rejects: of one source.
+          used: `[inputs] int64`: the positions of the batch's other inputs; None: each reject has a
+            line of its own, as where positions have no order.
+
+        Raises:
+          OverBudgetError: the work item alone has more than the run may have.
+        """
+        ranks: list[int] = []  # how many used inputs of the batch are before each
+        if self._job.workspace.of_pipeline:  # elements have no order
+            used = None
+        if used is not None and rejects:
+            positions = np.array([reject.position for reject in rejects], np.int64)
+            ranks = np.searchsorted(np.sort(used), positions).tolist()
+        before = 0
+        for i, reject in enumerate(rejects):
+            self.reasons[reject.reason] += 1
+            if ranks and self._follows and ranks[i] == before and _are_alike(self._last, reject):
+                self._count += 1
+            else:
+                self._write_last()
+                self._last, self._count = reject, 1
+            self._follows, before = True, ranks[i] if ranks else 0
+            self._left -= 1
+            if self._left < 0:
+                self.fail()
+        self._follows = self._follows and used is not None and before == len(used)
+
+    def _write_last(self) -> None:
+        """Writes the reject that waits, or counts it if the list is full."""
+        if self._last is None:
+            return
+        reject = replace(self._last, count=self._count)
+        self._last = None
+        line = reject.to_line().encode()
+        if self._size + len(line) <= _MOST_LIST_BYTES:
+            self._size += self._lines.write(line)
+            return
+        kind = reject.stage, reject.reason
+        first = self._unlisted.get(kind)
+        count = reject.count + (first.count if first else 0)
+        self._unlisted[kind] = replace(first or reject, count=count)
+
+    def fail(self) -> NoReturn:
+        """Writes the list, and ends the run."""
+        self.write()
+        what, limit, advice = _words(self._job)
+        rejected = self.reasons.total()
+        raise OverBudgetError(
+            f"{rejected} {what} of a part of the input rejected ({_by_reason(self.reasons)}), "
+            f"which alone are more than {limit} allows, {self._job.max_rejected:.3%} of all; it is "
+            f"not read on; {_listed(self._job, self._workspace, 'these')}; {advice}"
+        )
+
+    def write(self) -> RejectFile:
+        """Writes the list; without rejects there is no file."""
+        self._write_last()
+        for reject in self._unlisted.values():
+            detail = f"the first of {reject.count} that are not listed: the list is full"
+            self._lines.write(replace(reject, detail=detail).to_line().encode())
+        self._unlisted = {}
+        return write_rejects(
+            self._lines, number=self._number, path=self._workspace.rejected_path(self._number),
+            partial_folder=self._workspace.partial_folder,
+        )  # fmt: skip
 
 
 def _by_reason(reasons: dict[str, int]) -> str:
@@ -95,3 +237,11 @@ def say_rejected(reasons: dict[str, int]) -> str:
     """Returns ", 3 rejected (broken_file 3)", "" for none."""
     count = sum(reasons.values())
     return f", {count} rejected ({_by_reason(reasons)})" if count else ""
+
+
+def _are_alike(last: Reject | None, reject: Reject) -> bool:
+    """Returns whether two rejects differ in nothing but their positions."""
+    return (
+        last is not None and last.detail == reject.detail and last.reason == reject.reason
+        and last.stage == reject.stage and last.source == reject.source
+    )  # fmt: skip

@@ -1,12 +1,16 @@
-"""Rejects: inputs that cannot be used, and why; one JSON line each, counted by reason."""
+"""Rejects: inputs that cannot be used, and why; one JSON line each, counted by reason.
+
+Equal ones of inputs that follow each other are one line, with their number as `count`.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import IO, NamedTuple
+from typing import IO, Annotated, NamedTuple
 
 import google_crc32c
+import msgspec
 
 from recordmill.records.state import Count, Uint32
 from recordmill.transforms.storage import files
@@ -87,6 +91,7 @@ class Reject:
       stage: "read" or "parse"; of images "list" or "decode"; "map" of users' functions.
       reason: a key of `REASONS`.
       detail: the values that cause the reject.
+      count: of inputs; the position is that of the first.
     """
 
     source: str
@@ -94,10 +99,14 @@ class Reject:
     stage: str
     reason: str
     detail: str = ""
+    count: Annotated[int, msgspec.Meta(ge=1)] = 1
 
     def to_line(self) -> str:
-        """Returns one JSON line."""
-        return json.dumps(asdict(self), ensure_ascii=False) + "\n"
+        """Returns one JSON line; a count of 1 is left out."""
+        fields = asdict(self)
+        if self.count == 1:
+            del fields["count"]
+        return json.dumps(fields, ensure_ascii=False) + "\n"
 
 
 class RejectFile(NamedTuple):

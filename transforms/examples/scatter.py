@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from tempfile import SpooledTemporaryFile
-from typing import IO
 
 import numpy as np
 
@@ -20,7 +18,7 @@ from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
 from recordmill.records.hashing import U64, combine, fingerprint64, mix64, seed_for
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.content_sample import ContentSample
-from recordmill.transforms.dataset.rejects import write_rejects
+from recordmill.transforms.dataset.error_budget import RejectList
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.dataset.stages import Done
 from recordmill.transforms.examples.examples_job import ExamplesJob
@@ -41,7 +39,6 @@ from recordmill.transforms.sources.work_item_files import read_ranges
 from recordmill.transforms.storage.buffers import Arena, BlockPool
 
 ORDER_PURPOSE, WEIGHT_PURPOSE = "records", "weights"
-_SPOOL_BYTES = 1 << 22
 _CARRIED_BYTES = 1 << 16  # of a record that is cut at the end of a block
 _TO_UNIT = 1.0 / (1 << 53)
 _POSITION_BITS = np.uint64(40)
@@ -68,8 +65,7 @@ class _ReadProgress:
     """The numbers of a work item so far."""
 
     writer: RunWriter
-    rejects: IO[bytes]
-    reasons: Counter[str] = field(default_factory=Counter)
+    rejects: RejectList
     counts: Counter[str] = field(default_factory=Counter)
     survey: SchemaSurvey = field(default_factory=SchemaSurvey)
     contents: dict[str, ContentSample] = field(default_factory=dict)
@@ -78,9 +74,14 @@ class _ReadProgress:
 class RecordScatterer:
     """Runs work items of scatter one after the other; not thread-safe."""
 
-    def __init__(self, job: ExamplesJob, limits: RecordLimits = RECORD_LIMITS) -> None:
+    def __init__(
+        self, job: ExamplesJob, limits: RecordLimits = RECORD_LIMITS, input_bytes: int = 0
+    ) -> None:
         self._job = job
         self._limits = limits
+        # A record has at least a byte, once it is unpacked.
+        delimited = job.tables.delimited
+        self._most_inputs = input_bytes and delimited.most_unpacked_bytes(input_bytes)
         self._split_names = [split.name for split in job.splits]
         self._shares = [split.share for split in job.splits]
         self._seed = np.uint64(seed_for(job.seed, ORDER_PURPOSE))
@@ -104,7 +105,7 @@ class RecordScatterer:
             partial(_run_path, job.run_path(0, number)), len(self._shares), workspace.token,
             self._limits.run_bytes, job.records.deduplicate, self._arena,
         )  # fmt: skip
-        with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects:
+        with RejectList(job, number, most_inputs=self._most_inputs) as rejects:
             progress = _ReadProgress(writer, rejects)
             for source in sources:
                 workspace.check_own()
@@ -115,10 +116,7 @@ class RecordScatterer:
                     for batch in batches:
                         self._add(batch, source, progress)
             writer.write()
-            rejected = write_rejects(
-                rejects, number=number, path=workspace.rejected_path(number),
-                partial_folder=workspace.partial_folder,
-            )  # fmt: skip
+            rejected = rejects.write()
         for sample in progress.contents.values():
             sample.keep_least()
         result = ReadResult(
@@ -126,7 +124,7 @@ class RecordScatterer:
             counts=_counts(progress.counts) | {"duplicates": writer.duplicates},
             records=tuple(writer.records),
             sizes=tuple(writer.sizes),
-            rejected=dict(progress.reasons),
+            rejected=dict(rejects.reasons),
             rejected_file=(rejected.size_bytes, rejected.crc32c),
             survey=progress.survey,
             contents=dict(sorted(progress.contents.items())),
@@ -140,9 +138,7 @@ class RecordScatterer:
         return rejects and self._job.holds_run_files(0, result.runs)
 
     def _add(self, batch: RecordBatch, source: RecordFileRange, progress: _ReadProgress) -> None:
-        for reject in batch.rejects:
-            progress.rejects.write(reject.to_line().encode())
-            progress.reasons[reject.reason] += 1
+        progress.rejects.add(batch.rejects, None if source.stream else batch.positions)
         if not len(batch.begins):
             return
         progress.counts["records_read"] += len(batch.begins)
@@ -269,7 +265,7 @@ class ScatterRecords(InputStage[ExamplesJob]):
 
     @cached_property
     def _scatterer(self) -> RecordScatterer:
-        return RecordScatterer(self.job, self._limits)
+        return RecordScatterer(self.job, self._limits, self._input_bytes)
 
     @property
     def results_folder(self) -> str:

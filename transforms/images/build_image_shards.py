@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from tempfile import SpooledTemporaryFile
 from typing import NamedTuple
 
 import msgspec
@@ -23,7 +22,8 @@ from recordmill.records.manifest import ShardInfo
 from recordmill.records.shards import ShardName
 from recordmill.records.state import Count
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.rejects import Reject, RejectFile, write_rejects
+from recordmill.transforms.dataset.error_budget import RejectList
+from recordmill.transforms.dataset.rejects import Reject, RejectFile
 from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.dataset.shard_writer import (
     ShardWriter,
@@ -51,7 +51,6 @@ from recordmill.transforms.storage import files
 _BATCH_BYTES = 1 << 23
 _BATCH_IMAGES = 256
 _BLOCK_BYTES = 1 << 23
-_SPOOL_BYTES = 1 << 22
 
 AddRecords = Callable[[Bytes, Int64s], object]
 
@@ -155,7 +154,8 @@ class ImageShardBuilder:
         statistics = ImageStatistics()
         batch: list[Prepared] = []
         held_bytes = 0
-        with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects:
+        number = work_item + 1  # 0 is the list of listing's rejects
+        with RejectList(self._job, number, most_inputs=self._images) as rejects:
             for reference, copy in split.read_slots(references, slots):
                 is_file = reference.image.storage == "file"
                 note(reference.image.path if is_file else reference.name)
@@ -169,8 +169,7 @@ class ImageShardBuilder:
                         continue
                     detail = self._job.worded(error.detail)
                     reject = Reject(reference.name, 0, "decode", error.reason, detail)
-                    rejects.write(reject.to_line().encode())
-                    statistics.rejected[error.reason] += 1
+                    rejects.add([reject])
                     continue
                 for image in images:
                     statistics.add(image)
@@ -182,16 +181,9 @@ class ImageShardBuilder:
                     batch, held_bytes = [], 0
             note("")
             self._encode(batch, add)
-            if statistics.rejected:
-                number = work_item + 1  # 0 is the file of listing's rejects
-                statistics.rejected_files.append(
-                    write_rejects(
-                        rejects,
-                        number=number,
-                        path=self._job.workspace.rejected_path(number),
-                        partial_folder=self._job.workspace.partial_folder,
-                    )
-                )
+            if rejects.reasons:
+                statistics.rejected.update(rejects.reasons)
+                statistics.rejected_files.append(rejects.write())
         return statistics
 
     def _prepare(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import IO
 
 import msgspec
 import numpy as np
@@ -18,14 +15,14 @@ from recordmill.records.errors import RunError, UsageError
 from recordmill.records.hashing import fingerprint64
 from recordmill.records.state import Count
 from recordmill.transforms.dataset.element_sink import SpoolFile
-from recordmill.transforms.dataset.error_budget import check_budget
+from recordmill.transforms.dataset.error_budget import RejectList, check_budget
 from recordmill.transforms.dataset.labels import (
     MAX_CLASSES,
     check_printable,
     first_fraction,
     sorted_labels,
 )
-from recordmill.transforms.dataset.rejects import Reject, write_rejects
+from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.images.collecting import (
     CollectedImage,
@@ -43,7 +40,6 @@ from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row, sort_rows
 
 _BATCH_ROWS = 1024
-_SPOOL_BYTES = 1 << 22
 _WORK_ITEMS = 32  # that a dataset of few shards is cut into: how many workers there are is unknown
 _PART_RECORDS = 64  # of a part at least
 
@@ -129,9 +125,10 @@ def plan_collected(
             sums.add(row)
             yield row
 
-    with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as lines:
+    with RejectList(job, 0) as rejects:
         images = (parse_row(row) for row in sort_rows(rows()))
-        rejected, first = _take_rejects(images, lines)
+        first = _take_rejects(images, rejects)
+        rejected = rejects.reasons
         if first is None:
             found = ", ".join(f"{reason} {count}" for reason, count in sorted(rejected.items()))
             raise RunError(
@@ -145,12 +142,7 @@ def plan_collected(
             splits = cut_shards(job.completed(), sizes, named=named)
         except UsageError as error:
             raise RunError(str(error)) from error
-        rejected_file = None
-        if rejected:
-            rejected_file = write_rejects(
-                lines, number=0, path=job.workspace.rejected_path(0),
-                partial_folder=job.workspace.partial_folder,
-            )  # fmt: skip
+        rejected_file = rejects.write() if rejected else None
     check_budget(job, accepted=sums.images, reasons=rejected)
     plan = ImageShardPlan(tuple(splits), rejected, rejected_file, parts=_count_parts(splits))
     job.write_shard_plan(plan)
@@ -158,17 +150,14 @@ def plan_collected(
 
 
 def _take_rejects(
-    images: Iterator[CollectedImage | CollectedReject], lines: IO[bytes]
-) -> tuple[Counter[str], CollectedImage | None]:
-    """Writes rejects, which come first; returns their numbers by reason, and the first image."""
-    rejected: Counter[str] = Counter()
+    images: Iterator[CollectedImage | CollectedReject], rejects: RejectList
+) -> CollectedImage | None:
+    """Adds rejects, which come first; returns the first image."""
     for item in images:
         if isinstance(item, CollectedImage):
-            return rejected, item
-        reject = Reject(item.name, 0, "list", item.reason, item.detail)
-        lines.write(reject.to_line().encode())
-        rejected[item.reason] += 1
-    return rejected, None
+            return item
+        rejects.add([Reject(item.name, 0, "list", item.reason, item.detail)])
+    return None
 
 
 def _labels(

@@ -15,6 +15,8 @@ from recordmill.transforms.sources.row_fields import RecordRejectedError
 from recordmill.transforms.sources.rows import NO_SCHEMA, RowMaker, RowOptions, Rows
 from recordmill.transforms.sources.work_items import SourceRange
 
+_MOST_RECORDS = 1 << 16  # of a batch
+
 
 class RecordBlock(NamedTuple):
     """Records that follow each other.
@@ -137,7 +139,9 @@ class RecordRows:
         """Yields the rows of the range in order."""
         maker = RowMaker(names, partial=self.options.partial)
         for block in self.blocks(batch_bytes, maker):
-            yield self.block_rows(block, maker)
+            for part in _parts(block):
+                yield self.block_rows(part, maker)
+                del part
             del block  # before the next one is read
         rest = maker.take()
         if rest.rejects:
@@ -184,6 +188,13 @@ class RecordRows:
                     maker.reject(at + error.start, "read", "undecodable", error.reason)
                     continue
             yield at, record
+
+
+def _parts(block: RecordBlock) -> Iterator[RecordBlock]:
+    """Yields some records at a time: a megabyte may have half a million, and a reject for each."""
+    for begin in range(0, len(block.starts), _MOST_RECORDS):
+        some = slice(begin, begin + _MOST_RECORDS)
+        yield block._replace(starts=block.starts[some], ends=block.ends[some])
 
 
 def _is_utf8(block: RecordBlock) -> bool:

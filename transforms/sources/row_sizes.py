@@ -17,7 +17,7 @@ from recordmill.transforms.sources.document_spec import READ_LIMITS
 from recordmill.transforms.sources.rows import MOST_ROWS, Rows, rejected
 
 _COUNTED_ROWS = 1 << 16
-# A row of which no column is read becomes a reject. A few bytes can say that there are very many.
+# A row of which nothing is read becomes a reject. A few bytes can say that there are very many.
 _REJECT_BYTES = 64
 _TEXTS = ("string", "large_string", "binary", "large_binary")
 _LISTS = ("list", "large_list", "map")
@@ -180,7 +180,8 @@ class LimitedRows:
         shared = any(is_shared(array.type) for array in rows.columns.values())
         for begin in range(0, rows.count, _COUNTED_ROWS):
             part = _slice(rows, begin, min(begin + _COUNTED_ROWS, rows.count))
-            sizes = np.full(part.count, 1 if part.columns else _REJECT_BYTES)
+            is_empty = all(pa.types.is_null(array.type) for array in part.columns.values())
+            sizes = np.full(part.count, _REJECT_BYTES if is_empty else 1)
             for array in part.columns.values():
                 sizes += row_sizes(array)
             ends = np.cumsum(sizes)

@@ -16,6 +16,7 @@ import numpy as np
 
 from recordmill.records.arrays import Bools, Int64s
 from recordmill.transforms.sources.lines import Lines
+from recordmill.transforms.subwords.errors import panics_as_errors
 from recordmill.transforms.subwords.library_lines import batches
 from recordmill.transforms.subwords.preparation import Preparation
 from recordmill.transforms.subwords.quick import QuickTokenizer
@@ -48,7 +49,8 @@ class BytePairs:
     def __init__(self, data: bytes, *, allow_special_tokens: bool) -> None:
         from fastokens import Tokenizer
 
-        self._library: Any = Tokenizer.from_json_str(data.decode("utf-8"))
+        with panics_as_errors():
+            self._library: Any = Tokenizer.from_json_str(data.decode("utf-8"))
         self._library.no_truncation()
         self._library.no_padding()
         self._as_text = not allow_special_tokens
@@ -73,7 +75,9 @@ class BytePairs:
     def _encode(self, texts: list[str], doubtful: Bools) -> Iterator[tuple[bytes, bytes]]:
         """Yields ids and splits of texts, none of those with which the library fails."""
         try:
-            yield self._library.encode_batch_flat(texts, False, self._as_text)
+            with panics_as_errors():
+                found = self._library.encode_batch_flat(texts, False, self._as_text)
+            yield found
         except Exception:  # such as a regular expression that needs too much stack
             if len(texts) > 1:
                 for i, text in enumerate(texts):

@@ -19,13 +19,19 @@ import numpy as np
 from tokenizers import Tokenizer as LibraryModel
 
 from recordmill.records.arrays import Bools
+from recordmill.records.errors import RunError
 from recordmill.records.state import FormatError, decode
 from recordmill.transforms.subwords.byte_pairs import (
     BytePairs,
+    awkward_lines,
     lines_of_fastokens,
     quick_pairs,
 )
-from recordmill.transforms.subwords.errors import unusable
+from recordmill.transforms.subwords.errors import (
+    LibraryPanicError,
+    panics_as_errors,
+    unusable,
+)
 from recordmill.transforms.subwords.library_lines import LibraryTokenizer
 from recordmill.transforms.subwords.preparation import Preparation
 from recordmill.transforms.subwords.quick import QuickTokenizer
@@ -37,10 +43,12 @@ from recordmill.transforms.subwords.quick_json import (
 )
 from recordmill.transforms.subwords.remembered import WordMemoryTokenizer
 from recordmill.transforms.subwords.tokenizer import LineTokenizer, SpecialTokens
+from recordmill.transforms.subwords.trial import find_fault
 from recordmill.transforms.subwords.word_models import Model
 
 _KINDS = {"BPE": "bpe", "Unigram": "unigram", "WordPiece": "wordpiece"}
 _MOST_IDS = 1 << 24
+_SHOWN = 80  # characters of a line
 _LIKE_ADDED = re.compile(r"<.+>|\[.+\]")  # spelled as added tokens are
 _NEVER_IN_TEXT = "\U0010fffe\U0010ffff"  # these are no characters
 _Id = Annotated[int, msgspec.Meta(ge=0, lt=_MOST_IDS)]
@@ -159,6 +167,16 @@ class JsonTokenizer:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def try_out(self) -> None:
+        """Checks that the libraries survive the file; see `trial.py`.
+
+        Raises:
+          UsageError: they do not.
+        """
+        fault = find_fault(self.data, tuple(awkward_lines(self._spellings)))
+        if fault:
+            raise unusable(self.source, fault)
+
     def library(self, *, allow_special_tokens: bool = True) -> Any:
         """Returns the tokenizer of `tokenizers`.
 
@@ -269,7 +287,8 @@ def _load(tokenizer: JsonTokenizer, allow_special_tokens: bool) -> Any:
     if tokenizer.kind == "unigram" and not allow_special_tokens:
         text = _without_special_pieces(json.loads(text))
     try:
-        model = LibraryModel.from_str(text)
+        with panics_as_errors():
+            model = LibraryModel.from_str(text)
     except Exception as error:  # the library raises no narrower type
         raise unusable(tokenizer.source, error) from error
     model.no_truncation()
@@ -282,7 +301,16 @@ def library_lines(library: Any) -> LineTokenizer:
     """Returns what gives all lines to a tokenizer of `tokenizers`."""
 
     def encode(lines: list[str]) -> list[list[int]]:
-        encodings = library.encode_batch_fast(lines, add_special_tokens=False)
+        try:
+            with panics_as_errors():
+                encodings = library.encode_batch_fast(lines, add_special_tokens=False)
+        except LibraryPanicError as error:
+            if len(lines) > 1:
+                return [encode([line])[0] for line in lines]
+            raise RunError(
+                f"the library of --tokenizer fails with a line of the input: {error}: "
+                f"{lines[0][:_SHOWN]!r}; leave the line out, or use another tokenizer"
+            ) from error
         return [encoding.ids for encoding in encodings]
 
     return LibraryTokenizer(encode)

@@ -12,6 +12,7 @@ from recordmill.records.arrays import Int32s
 from recordmill.transforms.subwords import preparation as prepare
 from recordmill.transforms.subwords.best_path import make_pieces
 from recordmill.transforms.subwords.char_classes import white_space
+from recordmill.transforms.subwords.errors import panics_as_errors
 from recordmill.transforms.subwords.preparation import Preparation
 from recordmill.transforms.subwords.word_models import Model
 
@@ -130,7 +131,8 @@ def library_normalizer(library: Any) -> Callable[[str], str]:
     """Returns what the library's normalizer makes of a text."""
 
     def normalize(text: str) -> str:
-        form: str = library.normalizer.normalize_str(text)
+        with panics_as_errors():
+            form: str = library.normalizer.normalize_str(text)
         return form
 
     return normalize

@@ -6,13 +6,10 @@ item is done. Only the numbers of work items pass to the next stage.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import compress
-from tempfile import SpooledTemporaryFile
-from typing import IO
 
 import numpy as np
 
@@ -20,7 +17,7 @@ from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import seed_for
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.content_sample import ContentSample
-from recordmill.transforms.dataset.rejects import write_rejects
+from recordmill.transforms.dataset.error_budget import RejectList
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.dataset.stages import Done
 from recordmill.transforms.sources.changes import reading
@@ -54,8 +51,6 @@ from recordmill.transforms.text.cleaning.unicode_forms import LineNormalizer
 from recordmill.transforms.text.text_job import TextJob
 from recordmill.transforms.text.text_state import ScatterResult
 
-_SPOOL_BYTES = 1 << 22
-
 
 @dataclass(frozen=True, slots=True)
 class ScatterLimits:
@@ -80,9 +75,8 @@ class _Progress:
     """The numbers of a work item so far, and the run files that it has written."""
 
     runs: ChunkRuns
-    rejects: IO[bytes]
+    rejects: RejectList
     cleaner: DocumentCleaner[tuple[int, Chunks]]
-    reasons: Counter[str] = field(default_factory=Counter)
     documents: int = 0
     mapped: MapSums = field(default_factory=MapSums)
 
@@ -90,9 +84,13 @@ class _Progress:
 class Scatterer:
     """Runs work items of scatter one after the other; not thread-safe."""
 
-    def __init__(self, job: TextJob, limits: ScatterLimits = SCATTER_LIMITS) -> None:
+    def __init__(
+        self, job: TextJob, limits: ScatterLimits = SCATTER_LIMITS, input_bytes: int = 0
+    ) -> None:
         self._job = job
         self._limits = limits
+        # An input has at least a byte, once it is unpacked.
+        self._most_inputs = input_bytes and job.documents.most_unpacked_bytes(input_bytes)
         self._tools = TextTools(job)
         self._shares = [split.share for split in job.splits]
         self._split_names = [split.name for split in job.splits]
@@ -117,7 +115,7 @@ class Scatterer:
         most_tokens = max(limits.min_run_tokens, min(text_bytes // 2, limits.max_run_tokens))
         cutter = ChunkCutter(self._tools.objective.cut, self._key_seed, self._tools.id_type)
         with (
-            SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects,
+            RejectList(self._job, number, workspace.of_lists, self._most_inputs) as rejects,
             DropList(listed=self._job.clean.list_dropped) as drops,
         ):
             cleaner: DocumentCleaner[tuple[int, Chunks]] = DocumentCleaner(
@@ -134,12 +132,8 @@ class Scatterer:
                 with reading(source.path, source.size, source.modified_ns):
                     self._read(source, cutter, progress)
             runs.write()
-            lists = workspace.of_lists
-            rejected = write_rejects(
-                rejects, number=number, path=lists.rejected_path(number),
-                partial_folder=lists.partial_folder,
-            )  # fmt: skip
-            dropped_file = drops.write(lists, number)
+            rejected = rejects.write()
+            dropped_file = drops.write(workspace.of_lists, number)
         result = ScatterResult(
             runs=tuple(runs.runs),
             chunks=tuple(runs.chunks),
@@ -149,7 +143,7 @@ class Scatterer:
             + progress.mapped.dropped
             - progress.mapped.added,
             documents_used=cutter.documents - cleaner.num_of_wrong_length,
-            rejected=dict(progress.reasons),
+            rejected=dict(rejects.reasons),
             rejected_file=(rejected.size_bytes, rejected.crc32c),
             labels=tuple(sorted(runs.labels)),
             contents=runs.samples(),
@@ -235,9 +229,7 @@ class Scatterer:
         *,
         goes_on: bool,
     ) -> None:
-        for reject in batch.rejects:
-            progress.rejects.write(reject.to_line().encode())
-            progress.reasons[reject.reason] += 1
+        progress.rejects.add(batch.rejects, None if source.stream else batch.positions)
         progress.documents += len(batch.keys) - batch.continues
         if not len(batch.keys):
             return
@@ -305,7 +297,7 @@ class ScatterDocuments(InputStage[TextJob]):
 
     @cached_property
     def _scatterer(self) -> Scatterer:
-        return Scatterer(self.job, self._limits)
+        return Scatterer(self.job, self._limits, self._input_bytes)
 
     @property
     def results_folder(self) -> str:

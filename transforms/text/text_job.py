@@ -31,7 +31,7 @@ from recordmill.transforms.text.text_spec import AnyObjective, CleanSpec, TextSp
 from recordmill.transforms.text.text_state import ScatterResult, ShardPlan, TextShardStatistics
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
 
-LOADED_FROM = "vocab.txt"  # the source of a job's tokenizer, which equals others of that source
+LOADED_FROM = "of this run"  # the source of a job's tokenizer, which equals others of that source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,10 @@ def read_tokenizer(path: str, read: Callable[[str], bytes]) -> tuple[bytes, Toke
     if is_tiktoken(data):
         tokenizer = tiktoken_tokenizer(data, path)
         return tokenizer.data, tokenizer
-    return data, load_tokenizer(data, path)
+    loaded = load_tokenizer(data, path)
+    if isinstance(loaded, JsonTokenizer):
+        loaded.try_out()
+    return data, loaded
 
 
 def _pair_of(path: str) -> tuple[str, str] | None:
@@ -93,7 +96,7 @@ def _is_encoder(data: bytes) -> bool:
         return False
     try:
         content = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     # "model" is a token of GPT-2's too.
     return (

@@ -17,8 +17,10 @@ import msgspec
 import numpy as np
 
 from recordmill.records.arrays import Bytes, Int64s
+from recordmill.records.errors import RunError
 from recordmill.records.state import Count
 from recordmill.transforms.dataset import counters
+from recordmill.transforms.dataset.error_budget import most_rejects, say_rejected
 from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.dataset.stages import Done, OnceStage, Stage
 from recordmill.transforms.dataset.workspace import Workspace
@@ -51,6 +53,7 @@ class WordCountSpec:
       lower_case: lower-case words; of WordPiece, also strip accents.
       sketch: the size of the sketch; None counts every word.
       kind: the tokenizer whose words are counted.
+      max_rejected: the share of inputs that may be rejected.
     """
 
     work: str
@@ -59,6 +62,7 @@ class WordCountSpec:
     lower_case: bool
     sketch: SketchSpec | None = None
     kind: Kind = "wordpiece"
+    max_rejected: float = 0.0
 
     @property
     def workspace(self) -> Workspace:
@@ -158,8 +162,20 @@ class _ReadStage(Stage[WordCountSpec]):
                     totals.documents += len(batch.keys) - batch.continues
                     for reject in batch.rejects:
                         totals.add_reject(reject)
+                    self._check_budget(totals)
                     yield from counter.add(batch.lines)
         yield counter.take()
+
+    def _check_budget(self, totals: Totals) -> None:
+        """Ends the run where a part alone has more rejects than the whole may have."""
+        allowed, first = self.job.max_rejected, totals.first_reject
+        if first and sum(totals.rejected.values()) > most_rejects(allowed):
+            raise RunError(
+                f"of a part of the input {totals.documents} documents read"
+                f"{say_rejected(totals.rejected)}, which alone are more than --max_rejected "
+                f"allows, {allowed:.3%} of all; the first is in {first.source} at position "
+                f"{first.position}; fix them, or raise --max_rejected"
+            )
 
 
 class SketchWords(_ReadStage):

@@ -12,6 +12,7 @@ import orjson
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import U64
+from recordmill.transforms.dataset.error_budget import RejectList
 from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits
@@ -70,9 +71,10 @@ class Fingerprinter:
         size = documents = 0
         sources = read_work_item(self._job.workspace.inputs_folder, item)
         names = _NamesFile(held, item) if self._job.clean.list_dropped else None
-        with names or nullcontext():
+        lists = self._job.workspace.of_lists
+        with names or nullcontext(), RejectList(self._job, item, lists) as rejects:
             for source in sources:
-                for batch, goes_on in self._batches(source):
+                for batch, goes_on in self._batches(source, rejects):
                     first = documents - batch.continues
                     documents = first + len(batch.keys)
                     chosen, hashes = hasher.add(batch, goes_on=goes_on)
@@ -119,11 +121,14 @@ class Fingerprinter:
         write_rows(self._files.fingerprint_path(item, number), rows)
         return len(rows)
 
-    def _batches(self, source: SourceRange) -> Iterator[tuple[DocumentBatch, bool]]:
+    def _batches(
+        self, source: SourceRange, rejects: RejectList
+    ) -> Iterator[tuple[DocumentBatch, bool]]:
         """Yields batches as scatter sees them, and whether the last document goes on."""
         before: DocumentBatch | None = None
         with reading(source.path, source.size, source.modified_ns):
             for batch in self._documents(source):
+                rejects.add(batch.rejects)  # scatter lists them; here they end the run early
                 if self._normalizer:
                     batch = replace(batch, lines=self._normalizer(batch.lines))
                 if before is not None and len(before.keys):

@@ -1,0 +1,133 @@
+"""A tokenizer.json is loaded and tried in a process of its own first, with limits.
+
+Its regular expressions, charsmap and replacements are programs for a native library: a few of them
+end the process, never end, or take all memory. So one line says that the file cannot be used.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+from functools import lru_cache
+from typing import Any
+
+_MOST_BYTES, _BYTES_PER_BYTE = 1 << 31, 40  # of memory, and for each byte of the file
+_MOST_SECONDS, _BYTES_PER_SECOND = 20, 1 << 18  # of processor time
+_MOST_GROWTH = 1000  # characters that one becomes
+_PROGRAM = (
+    "import sys; sys.path[:] = sys.argv[1:]; "
+    "from recordmill.transforms.subwords.trial import try_given; try_given()"
+)
+_ONE_THREAD = {
+    "TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "FASTOKENS_BPE_THREADS": "1",
+}  # fmt: skip
+
+
+@lru_cache(maxsize=2)
+def find_fault(data: bytes, lines: tuple[str, ...]) -> str:
+    """Returns why a tokenizer.json cannot be used, "" where it can.
+
+    Args:
+      data: the file's content, which has the form of one.
+      lines: that are tokenized.
+    """
+    try:
+        content = json.loads(data)
+        growth = _growth([content.get("normalizer"), content.get("pre_tokenizer")])
+    except RecursionError:
+        return "it is nested too deeply"
+    if growth > _MOST_GROWTH:
+        return f"its normalizer may make more than {_MOST_GROWTH} characters of one"
+    limits = {
+        "bytes": _MOST_BYTES + _BYTES_PER_BYTE * len(data),
+        "seconds": _MOST_SECONDS + len(data) // _BYTES_PER_SECOND,
+    }
+    given = json.dumps({"text": data.decode("utf-8"), "lines": lines, **limits})
+    child = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *sys.path], input=given.encode(), capture_output=True,
+        env=os.environ | _ONE_THREAD, check=False,
+    )  # fmt: skip
+    said = (child.stdout or child.stderr[-300:]).decode("utf-8", "replace")
+    memory = f"it takes more than {limits['bytes'] >> 20} MiB of memory"
+    if child.returncode >= 0:
+        return memory if said == MemoryError.__name__ else said
+    ended = signal.Signals(-child.returncode)
+    if ended == signal.SIGXCPU:
+        return f"{len(lines)} lines take it more than {limits['seconds']} s of processor time"
+    return f"{memory}, or ends the process that loads it ({ended.name})"
+
+
+def try_given() -> None:
+    """Loads the tokenizer that standard input gives, and tokenizes lines: the child's program."""
+    import resource
+
+    given = json.load(sys.stdin)
+    for limit, most in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_AS, given["bytes"]),
+        (resource.RLIMIT_CPU, given["seconds"]),
+    ):
+        _, hard = resource.getrlimit(limit)
+        resource.setrlimit(limit, (most if hard < 0 else min(most, hard), hard))
+    try:
+        _try(given["text"], given["lines"])
+    except BaseException as error:  # a panic of Rust is no Exception
+        said = " ".join(str(error).split()) or type(error).__name__
+        sys.stdout.buffer.write(said.encode("utf-8", "replace"))
+        sys.stdout.flush()
+        os._exit(1)
+
+
+def _try(text: str, lines: list[str]) -> None:
+    from fastokens import Tokenizer as QuickModel
+    from tokenizers import Tokenizer
+
+    model = Tokenizer.from_str(text)
+    model.no_truncation()
+    model.no_padding()
+    for special in (False, True):
+        model.encode_special_tokens = special
+        for line in lines:
+            model.encode_batch_fast([line], add_special_tokens=False)
+    try:
+        quick: Any = QuickModel.from_json_str(text)
+        quick.no_truncation()
+        quick.no_padding()
+        for line in lines:
+            quick.encode_batch_flat([line], False, False)
+    except BaseException:  # then it is not used; what ends this process would end a job too
+        pass
+
+
+def _growth(part: Any) -> float:
+    """Returns how many characters one may become by replacements, one after the other."""
+    if isinstance(part, list):
+        product = 1.0
+        for each in part:
+            product = min(product * _growth(each), 1e9)
+        return product
+    if not isinstance(part, dict):
+        return 1.0
+    if part.get("type") == "Replace":
+        pattern = part.get("pattern")
+        least = len(str(pattern.get("String", ""))) if isinstance(pattern, dict) else 1
+        return max(1.0, len(str(part.get("content"))) / max(least, 1))
+    if part.get("type") == "Prepend":
+        return max(1.0, float(len(str(part.get("prepend")))))
+    if part.get("type") == "Precompiled":
+        return _growth_of_charsmap(str(part.get("precompiled_charsmap")))
+    return _growth(list(part.values()))
+
+
+def _growth_of_charsmap(charsmap: str) -> float:
+    """Returns the bytes of the longest text that stands for characters."""
+    try:
+        data = base64.b64decode(charsmap)
+    except ValueError:
+        return 1.0  # the library says what is wrong
+    texts = data[4 + int.from_bytes(data[:4], "little") :]
+    return float(max(1, *map(len, texts.split(b"\0"))))
