@@ -1,7 +1,8 @@
 """A tokenizer.json is loaded and tried in a process of its own first, with limits.
 
 Its regular expressions, charsmap and replacements are programs for a native library: a few of them
-end the process, never end, or take all memory. So one line says that the file cannot be used.
+end the process, never end, or take all memory. So one line says that the file cannot be used. What
+was tried with success is remembered beside the kernels: the next job of this user does not wait.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import signal
 import subprocess
 import sys
 from functools import lru_cache
+from hashlib import blake2b
+from importlib.metadata import version
 from typing import Any
 
 _MOST_BYTES, _BYTES_PER_BYTE = 1 << 31, 40  # of memory, and for each byte of the file
@@ -35,6 +38,8 @@ def find_fault(data: bytes, lines: tuple[str, ...]) -> str:
       data: the file's content, which has the form of one.
       lines: that are tokenized.
     """
+    from recordmill.records.codec import jit  # numba is nothing for the child
+
     try:
         content = json.loads(data)
         growth = _growth([content.get("normalizer"), content.get("pre_tokenizer")])
@@ -47,12 +52,19 @@ def find_fault(data: bytes, lines: tuple[str, ...]) -> str:
         "seconds": _MOST_SECONDS + len(data) // _BYTES_PER_SECOND,
     }
     given = json.dumps({"text": data.decode("utf-8"), "lines": lines, **limits})
+    tried = blake2b(given.encode(), digest_size=16)
+    tried.update("".join(map(version, ("tokenizers", "fastokens"))).encode())
+    use = f"tokenizer-{tried.hexdigest()}"
+    if jit.folder() and jit.is_compiled(use):
+        return ""
     child = subprocess.run(
         [sys.executable, "-c", _PROGRAM, *sys.path], input=given.encode(), capture_output=True,
         env=os.environ | _ONE_THREAD, check=False,
     )  # fmt: skip
     said = (child.stdout or child.stderr[-300:]).decode("utf-8", "replace")
     memory = f"it takes more than {limits['bytes'] >> 20} MiB of memory"
+    if not (child.returncode or said):
+        jit.remember(use)
     if child.returncode >= 0:
         return memory if said == MemoryError.__name__ else said
     ended = signal.Signals(-child.returncode)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from recordmill.pipelines.command_line import main
+from recordmill.records.codec import jit
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.subwords import trial
@@ -104,6 +105,23 @@ def test_a_command_says_it_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixt
 def test_a_file_that_can_be_used_is_read(tmp_path: Path) -> None:
     _, tokenizer = read_vocabulary(write(tmp_path, content()))
     assert len(tokenizer) == 7
+
+
+def test_what_was_tried_with_success_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jit, "_CACHE_FOLDER", str(tmp_path))
+    data, other = (json.dumps(content(**each)).encode() for each in ({}, {"version": "2.0"}))
+    bad = json.dumps(content(pre_tokenizer={"type": "Nope"})).encode()
+    lines = ("abc",)
+    trial.find_fault.cache_clear()
+    assert trial.find_fault(data, lines) == ""
+    assert trial.find_fault(bad, lines) == trial.find_fault.__wrapped__(bad, lines) != ""
+    monkeypatch.setattr(trial, "_PROGRAM", "import sys; sys.exit('tried')")
+    assert trial.find_fault.__wrapped__(data, lines) == ""
+    assert trial.find_fault.__wrapped__(data, ("ab",)) == "tried\n"
+    assert trial.find_fault.__wrapped__(other, lines) == "tried\n"
+    assert trial.find_fault.__wrapped__(bad, lines) == "tried\n"
 
 
 @pytest.mark.slow
