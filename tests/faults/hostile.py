@@ -147,7 +147,8 @@ def _tokenizer(workshop: Workshop, seed: int) -> Callable[[Path], None]:
         shown = run_main(folder, line)
         accounts(folder, shown, folder / "ds")
         hold(seed >= 0 or shown.status == 0, f"the honest tokenizer: {shown.last_line}")
-        hold("vocab.txt" not in shown.text, f"another file is named: {shown.last_line}")
+        named = "--tokenizer" in shown.last_line or str(path) in shown.last_line
+        hold(shown.status == 0 or named, f"the file is not named: {shown.last_line}")
 
     return check
 
