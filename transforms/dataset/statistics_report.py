@@ -37,6 +37,8 @@ def describe_statistics(statistics: Mapping[str, Any]) -> Iterator[tuple[str, st
         if sums.get("classes"):
             yield f"classes of {split}", _classes(sums["classes"])
         rates = [f"{sums[key]:.1%} {word}" for key, word in _RATES.items() if key in sums]
+        if sums.get("rows_too_short"):
+            rates.append(f"{sums['rows_too_short']:,} rows of one token left out: no span fits")
         if rates:
             yield f"tokens of {split}", ", ".join(rates)
         objects = _objects(sums)
