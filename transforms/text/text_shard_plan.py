@@ -10,7 +10,12 @@ from tempfile import SpooledTemporaryFile
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.content_sample import ContentSample, shared_contents
 from recordmill.transforms.dataset.error_budget import check_budget, say_rejected
-from recordmill.transforms.dataset.labels import check_class_count, class_names, first_fraction
+from recordmill.transforms.dataset.labels import (
+    check_class_count,
+    class_names,
+    first_fraction,
+    forms_problem,
+)
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.shuffle.merge_tree import MergeTree
@@ -196,12 +201,14 @@ def _classes(job: TextJob, labels: set[str]) -> tuple[str, ...]:
     """Returns the names of class 0, 1, …: those of --labels, or those of the labels that occur.
 
     Raises:
-      RunError: the labels are numbers to be predicted, or too many.
+      RunError: the labels are numbers to be predicted, too many, or a number in two forms.
     """
     label = job.documents.row.label
     if label is None or label.is_number or label.names:
         return label.names if label else ()
     check_class_count(label.name, labels)
+    if problem := forms_problem(labels):
+        raise RunError(f"--label_field={label.name}: {problem}; and --overwrite")
     fraction = first_fraction(labels)
     if fraction:
         raise RunError(
