@@ -171,9 +171,7 @@ def plan_job(
         except UsageError:
             planner.job.workspace.abandon()
             raise
-        return WorkPlan(
-            planner.job, commit, stages, inventory.input_bytes, inventory.modified
-        )
+        return WorkPlan(planner.job, commit, stages, inventory.input_bytes, inventory.modified)
 
 
 def _write_plan(job: Job, inventory: Inventory, stages: Any, commit: CommitSpec) -> None:

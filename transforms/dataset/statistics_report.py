@@ -13,6 +13,7 @@ _RATES = {
     "padding_rate": "padding",
     "fill_rate": "of packed rows filled",
     "documents_cut_rate": "of documents cut",
+    "repeated_rate": "repeated by --overlap_size",
     "noise_rate": "tokens of noise",
     "random_next_rate": "random second segments",
     "prediction_rate": "tokens to predict",

@@ -84,6 +84,7 @@ class _Progress:
     cleaner: DocumentCleaner[tuple[int, Chunks]]
     reasons: Counter[str] = field(default_factory=Counter)
     documents: int = 0
+    more_inputs: int = 0
     mapped: MapSums = field(default_factory=MapSums)
 
 
@@ -140,14 +141,18 @@ class Scatterer:
                 partial_folder=lists.partial_folder,
             )  # fmt: skip
             dropped_file = drops.write(lists, number)
+        documents_read = (
+            progress.documents
+            + cleaner.num_duplicates
+            + progress.mapped.dropped
+            - progress.mapped.added
+        )
         result = ScatterResult(
             runs=tuple(runs.runs),
             chunks=tuple(runs.chunks),
             tokens=tuple(runs.tokens),
-            documents_read=progress.documents
-            + cleaner.num_duplicates
-            + progress.mapped.dropped
-            - progress.mapped.added,
+            documents_read=documents_read,
+            inputs_read=documents_read + progress.more_inputs,
             documents_used=cutter.documents - cleaner.num_of_wrong_length,
             rejected=dict(progress.reasons),
             rejected_file=(rejected.size_bytes, rejected.crc32c),
@@ -239,6 +244,7 @@ class Scatterer:
             progress.rejects.write(reject.to_line().encode())
             progress.reasons[reject.reason] += 1
         progress.documents += len(batch.keys) - batch.continues
+        progress.more_inputs += batch.more_inputs
         if not len(batch.keys):
             return
         lines = batch.lines

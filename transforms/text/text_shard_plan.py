@@ -65,6 +65,7 @@ class ScatterTotals:
         self.chunks = [0] * splits
         self.tokens = [0] * splits
         self.documents_read = 0
+        self.inputs_read = 0
         self.documents_used = 0
         self.documents_added = 0
         self.rejected: Counter[str] = Counter()
@@ -80,6 +81,7 @@ class ScatterTotals:
             self.chunks[split] += chunks
             self.tokens[split] += tokens
         self.documents_read += result.documents_read
+        self.inputs_read += result.inputs_read
         self.documents_used += result.documents_used
         self.documents_added += result.documents_added
         self.rejected.update(result.rejected)
@@ -147,7 +149,7 @@ def _add_up(job: TextJob, tree: MergeTree) -> ScatterTotals:
         totals.add(number, result)
     if job.workspace.of_pipeline:
         _join_lists(job, totals)
-    check_budget(job, accepted=totals.documents_read, reasons=totals.rejected)
+    check_budget(job, accepted=totals.inputs_read, reasons=totals.rejected)
     return totals
 
 

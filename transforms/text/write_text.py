@@ -139,15 +139,15 @@ class WriteText(WriteElements):
             documents=DocumentSpec(
                 sentence_splitter=objective.splitter, strips=objective.strips, row=row
             ),
-            lower_case=spec.do_lower_case,
+            lower_case=spec.do_lower_case is not False,
             dupe_splits=None if splits is None else tuple(splits),
             allow_special_tokens=spec.allow_special_tokens,
         )
         clean.check_lists(maps=False)
         data, vocabulary = read_vocabulary(os.fspath(spec.tokenizer))
-        check_own_normalization(vocabulary, job)
+        check_own_normalization(vocabulary, job, do_lower_case=spec.do_lower_case)
         if spec.check_case:
-            check_case(vocabulary, lower_case=spec.do_lower_case)
+            check_case(vocabulary, lower_case=job.lower_case)
         bind(objective, vocabulary, spec.dataset.seed, row)
         special = spec.allow_special_tokens
         lines = lines_of_fastokens(vocabulary, (), allow_special_tokens=special)

@@ -22,7 +22,16 @@ from recordmill.transforms.text.chunks import CHUNK_PURPOSE, ChunkCutter, Chunks
 from recordmill.transforms.text.corruption import CorruptionSpec, Denoiser
 from recordmill.transforms.text.objective import ExampleBatch, Objective
 from recordmill.transforms.text.packing import FilledRows
-from recordmill.transforms.text.text_spec import T5, AnyObjective, Bert, Gpt, Mlm, T5Tokens, Ul2
+from recordmill.transforms.text.text_spec import (
+    T5,
+    AnyObjective,
+    Bert,
+    Gpt,
+    Mlm,
+    MlmTokens,
+    T5Tokens,
+    Ul2,
+)
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS, Vocabulary
 
 MIDDLES = ("<fim_prefix>", "<fim_suffix>", "<fim_middle>")
@@ -281,6 +290,21 @@ def test_middles_are_moved_within_rows(packing: str) -> None:
     if packing != "concat":
         for row in rows:
             assert row.count(prefix) == row.count(suffix) == row.count(middle)
+
+
+@pytest.mark.parametrize("crosses", [False, True])
+@pytest.mark.parametrize("kind", [Mlm, MlmTokens])
+def test_what_windows_repeat_is_counted(kind: Any, crosses: bool) -> None:
+    objective = bound(kind(max_seq_length=LENGTH, allow_cross_document_examples=crosses))
+    documents = corpus()
+    batches = batches_of(objective, documents, copies=2)
+    num_chunks = len(chunks_of(objective, documents))
+    assert num_chunks > len(documents)
+    tokens = sum(int(n) - 2 for batch in batches for n in batch.lengths)  # [CLS] and [SEP]
+    ends = num_chunks - 1 if crosses else 0
+    repeated = count(batches, "repeated_tokens")
+    assert tokens - repeated == 2 * (tokens_in(documents).total() + ends)
+    assert 0.1 < repeated / tokens < 0.5
 
 
 def restored(inputs: list[int], targets: list[int]) -> list[int]:
