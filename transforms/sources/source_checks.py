@@ -122,15 +122,17 @@ def _is_table(text: str, delimiter: str, text_field: str) -> bool:
     rows: list[list[str]] = []
     is_over = False
     try:
-        for row in csv_rows(text, delimiter, quotes=True, strict=True):
+        # Quotes of TSV are characters in many files, which is all the same here.
+        for row in csv_rows(text, delimiter, quotes=delimiter != "\t", strict=True):
             if is_over or len(row) == 1 or (row and rows and len(row) != len(rows[0])):
                 return False
             if any(field[:1].isspace() for field in row[1:]):  # a comma of a sentence
                 return False
             is_over = not row
             rows += [row] if row else []
-    except csv.Error:  # the last row is cut, or a quote is one of prose
-        pass
+    except csv.Error as error:
+        if "end of data" not in str(error):  # of the last row, which is cut
+            return False
     least = 1 if rows and text_field in rows[0] else 2
     # Indented lines have no first field, and lines of verse no last one.
     return len(rows) >= least and all(any(row[i].strip() for row in rows) for i in (0, -1))

@@ -210,7 +210,7 @@ def _classes(job: TextJob, labels: set[str]) -> tuple[str, ...]:
         return label.names if label else ()
     check_class_count(label.name, labels)
     if problem := forms_problem(labels):
-        raise RunError(f"--label_field={label.name}: {problem}; and --overwrite")
+        raise RunError(f"--label_field={label.name}: {problem}; start anew with --overwrite")
     fraction = first_fraction(labels)
     if fraction:
         raise RunError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import unicodedata
 import zlib
@@ -47,8 +48,11 @@ from recordmill.transforms.text.tokenizer_checks import (
     check_case,
     check_own_normalization,
     lines_of_fastokens,
+    padding_problem,
     read_vocabulary,
 )
+
+_LOGGER = logging.getLogger("recordmill")
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,8 @@ class WriteText(WriteElements):
         if spec.check_case:
             check_case(vocabulary, lower_case=job.lower_case)
         bind(objective, vocabulary, spec.dataset.seed, row)
+        if problem := padding_problem(vocabulary, objective.name):
+            _LOGGER.warning("%s", job.worded(problem))
         special = spec.allow_special_tokens
         lines = lines_of_fastokens(vocabulary, (), allow_special_tokens=special)
         job = replace(job, lines_of_fastokens=lines)

@@ -84,7 +84,7 @@ CASES = {
     "r.txt": (b'"3","a, b"\n"4","c, d"\n' * 5000, "CSV by its content"),
     "s.txt": (b'label,text\n1,"' + b"a, b\n" * 50000, "CSV by its content"),
     "t.txt": (b",text,label\n0,a,1\n1,b,0\n\n", "CSV by its content"),
-    "u.tab": (b"a sentence, no more\t1\nanother\t0\n", "TSV by its content"),
+    "u.tab": (b'"a" sentence, no more\t1\nanother\t0\n', "TSV by its content"),
     "v.txt": (b"1;Yes, a\n2;b\n", "CSV by its content, and its name does not say so; give "
                                   "--input_format=csv --delimiter=';',"),
 }  # fmt: skip
@@ -93,7 +93,7 @@ CASES = {
 PROSE = (
     "Yes, he said.\nNo, he said.\n", "1,000 men.\n\n2,000 women.\n", "one,two\n", "text\na,b\n",
     "\tIndented.\n\tAs in books.\n", "Like verse,\nOf lines,\n", '"Go," he said, "on."\n"No,"\n',
-    "{a: 1}\n", "[1, 2]\n", '{"a set"}\n', '"never closed, and\nmore\n' * 9,
+    'one,two\nthree,four\n"Go," he said.\n', "{a: 1}\n", "[1, 2]\n", '{"a set"}\n', '"never closed, and\nmore\n' * 9,
 )  # fmt: skip
 
 
