@@ -93,7 +93,8 @@ CASES = {
 PROSE = (
     "Yes, he said.\nNo, he said.\n", "1,000 men.\n\n2,000 women.\n", "one,two\n", "text\na,b\n",
     "\tIndented.\n\tAs in books.\n", "Like verse,\nOf lines,\n", '"Go," he said, "on."\n"No,"\n',
-    'one,two\nthree,four\n"Go," he said.\n', "{a: 1}\n", "[1, 2]\n", '{"a set"}\n', '"never closed, and\nmore\n' * 9,
+    'one,two\nthree,four\n"Go," he said.\n', "{a: 1}\n", "[1, 2]\n", '{"a set"}\n',
+    '"never closed, and\nmore\n' * 9,
 )  # fmt: skip
 
 
