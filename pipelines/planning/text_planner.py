@@ -243,7 +243,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             check_formats(spec, sources.formats, len(job.splits))
             check_order(sources.formats, deduplicates=job.clean.deduplicates)
             check_ratio(spec, is_compressed=sources.is_compressed)
-            check_contents(sources, spec, input_format=request.input.input_format)
+            check_contents(sources, spec, by_name=request.input.by_name)
             flags = (
                 ("--text_field", spec.text_field), ("--split_by", spec.split_by),
                 ("--split_from", spec.split_from), *spec.row.flags,

@@ -122,6 +122,11 @@ class InputSpec(Spec, frozen=True, kw_only=True):
     skip_files: SkipFiles = ()
     max_rejected: MaxRejected = 0.0
 
+    @property
+    def by_name(self) -> bool:
+        """Whether the names of files say their formats."""
+        return self.input_format == "auto"
+
 
 class SourceOptions(Spec, frozen=True, kw_only=True):
     """How text lies in files.

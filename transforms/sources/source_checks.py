@@ -30,7 +30,7 @@ _DELIMITERS = (
 
 
 def check_contents(
-    sources: Iterable[SourceRange], spec: DocumentSpec, *, input_format: str = "auto"
+    sources: Iterable[SourceRange], spec: DocumentSpec, *, by_name: bool = True
 ) -> None:
     """Checks that files are text, or of columns as their names say, by their first bytes.
 
@@ -39,7 +39,7 @@ def check_contents(
     Args:
       sources: the input.
       spec: names the encoding.
-      input_format: that was asked for: plain text that has rows is refused where that is "auto".
+      by_name: names of files said their formats: then plain text that has rows is refused.
 
     Raises:
       UsageError: names the first file that is not text, and its format; or one of columns that is
@@ -52,7 +52,7 @@ def check_contents(
         looked_at += 1
         if looked_at > (_MOST_LOCAL if files.is_local(source.path) else _MOST_REMOTE):
             return
-        problem = _problem(source, spec, by_name=input_format == "auto")
+        problem = _problem(source, spec, by_name=by_name)
         if problem:
             raise UsageError(f"--input {source.path} is {problem}")
 

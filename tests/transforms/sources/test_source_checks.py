@@ -122,7 +122,7 @@ def test_text_passes(tmp_path: Path) -> None:
 
 def test_rows_may_be_asked_for_as_plain_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b'{"text": "a"}\n')
-    check_contents(list_sources([f"{tmp_path}/*"]), SPEC, input_format="text")
+    check_contents(list_sources([f"{tmp_path}/*"]), SPEC, by_name=False)
     (tmp_path / "a.txt").write_bytes('{"text": "a"}\n'.encode("utf-16"))
     with pytest.raises(UsageError, match="is JSONL by its content"):
         check_contents(list_sources([f"{tmp_path}/*"]), DocumentSpec(encoding="utf-16"))
