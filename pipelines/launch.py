@@ -166,6 +166,7 @@ def _run_job(
         plan_seconds=began - started.seconds,
         seconds=ended - started.seconds,
         input_bytes=plan.input_bytes,
+        input_modified=plan.modified,
         counters=counters,
         notes=planner.notes,
     )

@@ -36,6 +36,7 @@ class RunFacts:
       began: when it was started, in UTC, as ISO 8601.
       plan_seconds, seconds: of planning alone, and of all until the dataset was complete.
       input_bytes: of the whole input.
+      input_modified: see `Inventory.modified`.
       counters: of the job, {} where the engine has none.
       notes: what planning said of the input.
     """
@@ -48,6 +49,7 @@ class RunFacts:
     plan_seconds: float
     seconds: float
     input_bytes: int
+    input_modified: str
     counters: dict[str, int]
     notes: Sequence[str] = ()
 
@@ -77,6 +79,7 @@ class RunFacts:
             "seconds": round(self.seconds, 2),
             "phases": phases,
             "input_bytes": self.input_bytes,
+            "input_modified": self.input_modified,
             "input_bytes_per_second": round(self.input_bytes / self.seconds),
             "examples": records,
             "examples_per_second": round(records / self.seconds, 1),

@@ -23,7 +23,13 @@ from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.text.label_spec import label_spec
 from recordmill.transforms.text.text_job import TextJob
-from recordmill.transforms.text.text_spec import Classify, Gpt, MlmTokens, TextSpec
+from recordmill.transforms.text.text_spec import (
+    Classify,
+    Gpt,
+    MlmTokens,
+    TextSpec,
+    TokenizerSpec,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +41,14 @@ class TextRequest:
       patterns: the globs of the input.
       splits: for each glob the split that its files are for, "" for any.
       input: where the input is.
-      vocab_file: the path of the vocabulary.
-      check_case: as in --check_case.
+      tokenizer: the vocabulary, and what is asked of it.
     """
 
     job: TextJob
     patterns: list[str]
     splits: list[str]
     input: InputSpec
-    vocab_file: str
-    check_case: bool = True
+    tokenizer: TokenizerSpec
 
 
 @naming_flags()
@@ -78,15 +82,13 @@ def text_request(spec: TextSpec, functions: Sequence[UserFunction] = ()) -> Text
         ),
         objective=spec.objective,
         documents=_documents(spec, shares),
-        lower_case=tokenizer.do_lower_case,
+        lower_case=tokenizer.do_lower_case is not False,
         dupe_splits=_dupe_splits(spec, shares),
         clean=spec.clean,
         allow_special_tokens=tokenizer.allow_special_tokens,
         map=mapped,
     )
-    return TextRequest(
-        job, patterns, splits, spec.input, tokenizer.vocab_file, tokenizer.check_case
-    )
+    return TextRequest(job, patterns, splits, spec.input, tokenizer)
 
 
 def _with_output_file(spec: TextSpec) -> TextSpec:

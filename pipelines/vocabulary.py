@@ -111,7 +111,7 @@ def count_words(
 
 def _check_totals(totals: Totals, max_rejected: float) -> None:
     rejected = sum(totals.rejected.values())
-    inputs = totals.documents + rejected
+    inputs = totals.documents + totals.more_inputs + rejected
     first = totals.first_reject
     if first and rejected > max_rejected * inputs:
         reasons = ", ".join(

@@ -84,7 +84,7 @@ def run(call: Call) -> int:
         passed_over.report()
         check_formats(documents, sources.formats, num_splits=1)
         check_ratio(documents, is_compressed=sources.is_compressed)
-        check_contents(sources, documents)
+        check_contents(sources, documents, by_name=spec.input.by_name)
         check_columns(sources, documents, [("--text_field", documents.text_field)])
         _check_output(spec.output, overwrite=spec.overwrite)
         summary = write_vocabulary(request, sources, engine)

@@ -96,7 +96,8 @@ class InputSummary:
     Attributes:
       task: of the job; it decides which names are labels.
       digest: of names, sizes and annotations, without paths: the input's part of the fingerprint.
-      stamps: of the paths, sizes and modification times of all files used.
+      stamps: of the sizes and modification times of all files used.
+      paths: of their paths.
       labels: all that occur.
       splits: split that the input names -> images; "" for those without.
       names: name -> bytes of the first images.
@@ -112,6 +113,7 @@ class InputSummary:
     task: str
     digest: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
     stamps: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
+    paths: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
     labels: set[str] = field(default_factory=set)
     splits: Counter[str] = field(default_factory=Counter)
     names: dict[str, int] = field(default_factory=dict)
@@ -126,7 +128,8 @@ class InputSummary:
 
     def add_file(self, path: str, size: int, modified: int) -> None:
         """Adds a file that the listing uses."""
-        self.stamps.update(f"{path}\t{size}\t{modified}\n".encode("utf-8", "surrogateescape"))
+        self.stamps.update(f"{size}\t{modified}\n".encode())
+        self.paths.update(f"{path}\n".encode("utf-8", "surrogateescape"))
 
     def add(self, image: ImageReference, line_without_paths: bytes) -> None:
         """Adds an image, in order of the listing."""
@@ -184,6 +187,11 @@ class ImageInventory(Inventory):
     passed_over: dict[str, int]
     passed_over_kinds: dict[str, tuple[int, str]]
     packs: list[list[SourceRange]] = field(default_factory=list)
+
+    @property
+    def paths(self) -> str:
+        """See `Inventory`."""
+        return self.summary.paths.hexdigest()
 
 
 def rank_images(

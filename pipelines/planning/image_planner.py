@@ -44,7 +44,7 @@ from recordmill.records.hashing import seed_for
 from recordmill.records.spec import naming_flags
 from recordmill.records.state import Count
 from recordmill.transforms.dataset.error_budget import check_budget
-from recordmill.transforms.dataset.labels import LABELS_PATH, first_fraction
+from recordmill.transforms.dataset.labels import LABELS_PATH, first_fraction, forms_problem
 from recordmill.transforms.dataset.output_spec import SplitSpec
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.dataset.stages import Stage
@@ -317,7 +317,7 @@ def _refuse_numbers(names: list[str]) -> None:
     """Refuses labels that are numbers to be predicted: each would be a class of its own.
 
     Raises:
-      UsageError: there are more than 20 labels, and most are fractions.
+      UsageError: there are more than 20 labels, and most are fractions; or two are one number.
     """
     fraction = first_fraction(names)
     if fraction:
@@ -326,6 +326,8 @@ def _refuse_numbers(names: list[str]) -> None:
             f"different ones occur, such as {fraction}; or list them in a file of --labels if "
             "they are classes"
         )
+    if problem := forms_problem(names):
+        raise UsageError(problem)
 
 
 def _check_annotations(task: str, spec: SourceSpec) -> None:

@@ -29,7 +29,7 @@ from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.seqio_metadata import is_seqio_cache, seqio_names
 from recordmill.records.shards import shard_folder
-from recordmill.records.state import Count, FormatError, convert
+from recordmill.records.state import Count, FormatError, convert, decode
 from recordmill.records.tfds_metadata import name_and_version
 from recordmill.transforms.dataset.commit import CommitSpec, old_manifest
 from recordmill.transforms.dataset.in_place import check_place
@@ -56,7 +56,7 @@ class _State(msgspec.Struct, frozen=True):
       fingerprint: of all that decides the bytes.
       stages: the stage plan, of the type that the planner of the job names.
       commit: what the manifest will say.
-      modified: see `Inventory`.
+      modified: `modified` and `paths` of `Inventory`.
       run: the token of the plan.
       written: a digest of what else the plan wrote.
       rejected: number -> bytes of the files of rejects that planning wrote.
@@ -146,13 +146,21 @@ def plan_job(
                 raise DamagedStateError(
                     f"{workspace.plan_path} is damaged: {error}; start anew with --overwrite"
                 ) from error
-            return WorkPlan(job, state.commit, stages, inventory.input_bytes, resumed=True)
+            return WorkPlan(
+                job, state.commit, stages, inventory.input_bytes, inventory.modified, resumed=True
+            )
         if not job.overwrite:
             if damage:
                 raise RunError(f"{damage}; start anew with --overwrite") from damage
             if old and workspace.is_complete(commit.fingerprint):
                 check_whole(workspace.output, old)
-                return None
+                if _is_written_of(workspace, inventory):
+                    return None
+                if not workspace.in_place:
+                    raise UsageError(
+                        f"files of the input have changed since --output {workspace.output} was "
+                        "written of them; --overwrite writes it anew"
+                    )
             if not workspace.in_place:  # else what there is of a run is not worth to be kept
                 _refuse_other_run(workspace, state, commit)
         planner.job = replace(job, workspace=replace(workspace, token=new_token()))
@@ -163,7 +171,7 @@ def plan_job(
         except UsageError:
             planner.job.workspace.abandon()
             raise
-        return WorkPlan(planner.job, commit, stages, inventory.input_bytes)
+        return WorkPlan(planner.job, commit, stages, inventory.input_bytes, inventory.modified)
 
 
 def _write_plan(job: Job, inventory: Inventory, stages: Any, commit: CommitSpec) -> None:
@@ -178,7 +186,7 @@ def _write_plan(job: Job, inventory: Inventory, stages: Any, commit: CommitSpec)
         int(p.rpartition("-")[2].removesuffix(".jsonl")): size for p, size in rejects.items()
     }
     state = _State(
-        commit.fingerprint, stages, commit, inventory.modified, workspace.token,
+        commit.fingerprint, stages, commit, inventory.modified + inventory.paths, workspace.token,
         _digest_of_plan(workspace), numbers,
     )  # fmt: skip
     workspace.check_own()
@@ -196,7 +204,7 @@ def _is_resumed(job: Job, inventory: Inventory, state: _State, fingerprint: str)
     """
     if state.fingerprint != fingerprint:
         return False
-    changed = state.modified != inventory.modified
+    changed = state.modified != inventory.modified + inventory.paths
     begins_anew = job.overwrite or job.workspace.in_place
     if begins_anew and (changed or files.exists(job.workspace.over_budget_path)):
         return False
@@ -206,6 +214,15 @@ def _is_resumed(job: Job, inventory: Inventory, state: _State, fingerprint: str)
             "--overwrite"
         )
     return True
+
+
+def _is_written_of(workspace: Workspace, inventory: Inventory) -> bool:
+    """Tells whether the finished dataset is of the input as it is now, as far as its run says."""
+    try:
+        run = decode(files.read_bytes(files.join(workspace.output, m.RUN_PATH)), dict)
+    except (FileNotFoundError, NotADirectoryError, FormatError):
+        return True
+    return run.get("input_modified", inventory.modified) == inventory.modified
 
 
 def _refuse_other_run(workspace: Workspace, state: _State | None, commit: CommitSpec) -> None:

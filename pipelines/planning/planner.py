@@ -39,13 +39,18 @@ class Inventory:
       input_bytes: for progress and for cutting work items; guessed for compressed files.
       sources: for the manifest: number, bytes and checksum of the inputs, names where they are few.
       checksums: name -> checksum of whatever else than flags and sources decides the bytes.
-      modified: a checksum of when inputs were last changed.
+      modified: a checksum of the sizes of inputs and of when they were last changed.
     """
 
     input_bytes: int
     sources: dict[str, Any]
     checksums: dict[str, str | int]
     modified: str
+
+    @property
+    def paths(self) -> str:
+        """A checksum of where inputs are, which a run that is resumed depends on."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class WorkPlan(Generic[JobT, StagesT]):
       job: what to do.
       commit: what the manifest will say.
       stages: what the stages need to know.
-      input_bytes: see `Inventory`.
+      input_bytes, modified: see `Inventory`.
       resumed: a run that was killed is being finished.
     """
 
@@ -64,6 +69,7 @@ class WorkPlan(Generic[JobT, StagesT]):
     commit: CommitSpec
     stages: StagesT
     input_bytes: int
+    modified: str
     resumed: bool = False
 
 

@@ -71,6 +71,7 @@ from recordmill.transforms.text.tokenizer_checks import (
     check_case,
     check_own_normalization,
     lines_of_fastokens,
+    padding_problem,
     read_vocabulary,
 )
 
@@ -198,13 +199,13 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     kind = "text"
     stages_type = MergeTree
     packages: tuple[str, ...] = ("tokenizers",)
-    bytes_version = 2
+    bytes_version = 3
 
     def __init__(self, request: TextRequest) -> None:
         super().__init__(request.job)
         self._request = request
         self._vocabulary: tuple[bytes, Tokenizer] | None = None
-        self.vocab_file = request.vocab_file
+        self.vocab_file = request.tokenizer.vocab_file
         if request.job.objective.name == "classify":
             self.metadata = (LABELS_PATH,)
 
@@ -213,12 +214,14 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         """Lists the input and reads the vocabulary."""
         request, job = self._request, self.job
         data, vocabulary = self._read_vocabulary()
-        check_own_normalization(vocabulary, job)
+        check_own_normalization(vocabulary, job, do_lower_case=request.tokenizer.do_lower_case)
+        if problem := padding_problem(vocabulary, job.objective.name):
+            self.note(problem)
         if vocabulary.stored_name:
             self.metadata = (*self.metadata, f"_meta/{vocabulary.stored_name}")
         if isinstance(vocabulary, PieceTokenizer):
             self.packages = (*self.packages, "sentencepiece")
-        check_case(vocabulary, lower_case=job.lower_case, refuse=request.check_case)
+        check_case(vocabulary, lower_case=job.lower_case, refuse=request.tokenizer.check_case)
         bind(job.objective, vocabulary, job.seed, job.documents.row)
         patterns, spec = request.patterns, job.documents
         output = job.workspace.output
@@ -240,7 +243,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             check_formats(spec, sources.formats, len(job.splits))
             check_order(sources.formats, deduplicates=job.clean.deduplicates)
             check_ratio(spec, is_compressed=sources.is_compressed)
-            check_contents(sources, spec)
+            check_contents(sources, spec, by_name=request.input.by_name)
             flags = (
                 ("--text_field", spec.text_field), ("--split_by", spec.split_by),
                 ("--split_from", spec.split_from), *spec.row.flags,
@@ -297,7 +300,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
 
     def warm_up(self) -> TextWarmUp | None:
         """Returns what loads kernels and tokenizer; None where to read it may start threads."""
-        if not all(files.is_local(path) for path in self._request.vocab_file.split(",")):
+        if not all(files.is_local(path) for path in self._request.tokenizer.vocab_file.split(",")):
             return None
         try:
             return self._warm_up
@@ -331,7 +334,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     def _read_vocabulary(self) -> tuple[bytes, Tokenizer]:
         """Returns what `read_vocabulary` does, once."""
         if self._vocabulary is None:
-            self._vocabulary = read_vocabulary(self._request.vocab_file)
+            self._vocabulary = read_vocabulary(self._request.tokenizer.vocab_file)
         return self._vocabulary
 
     def config(self) -> dict[str, list[str]]:

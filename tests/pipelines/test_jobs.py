@@ -319,6 +319,22 @@ class TestRestart:
         flags = (*small.flags, "--overwrite", "--max_rejected=1")
         assert small.case.run(source, tmp_path / "ds", *flags) == 0
 
+    def test_input_edited_behind_the_end_is_noticed(
+        self, small: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        source = Path(shutil.copytree(small.source, tmp_path / "input"))
+        small.copy_dataset(tmp_path / "ds")
+        assert small.case.run(source, tmp_path / "ds") == 0  # elsewhere, and the same files
+        path = sorted(source.glob(small.case.pattern))[0]
+        data = path.read_bytes()
+        path.write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
+        os.utime(path, ns=(0, path.stat().st_mtime_ns + 10**9))
+        capsys.readouterr()
+        assert small.case.run(source, tmp_path / "ds") == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert f"files of the input have changed since --output {tmp_path}/ds was written" in error
+        assert "--overwrite" in error
+
 
 @pytest.mark.slow
 def test_second_run_at_once_is_refused(

@@ -90,3 +90,21 @@ class TestImagesAlone:
         flags = ("--labels=none", "--format=imagenet")
         assert run(f"{ages}/*.jpg", tmp_path / "ds", *flags) == 2
         assert "--labels=none must go with a format of images alone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("labels", "numbers"), [("10.0 2.0 0.0", [2, 1, 0]), ("1.0 0.0 1", None)])
+def test_whole_numbers_of_tables_are_classes_in_their_order(
+    ages: Path, tmp_path: Path, labels: str, numbers: list[int] | None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    rows = [f"{i}.jpg,{label}" for i, label in enumerate(labels.split())]
+    table = tmp_path / "t.csv"
+    table.write_text("\n".join(["path,label", *(f"{ages}/{row}" for row in rows)]) + "\n")
+    status = run(table, tmp_path / "ds", "--format=tfds", f"--allow_outside={ages}")
+    if numbers is None:
+        assert status == 2
+        assert "a number in one form, and 1 and 1.0 occur" in capsys.readouterr().err
+        return
+    assert status == 0
+    assert sorted(row["label"][0] for row in read(tmp_path / "ds")) == sorted(numbers)
+    assert (tmp_path / "ds/labels.txt").read_text() == "0.0\n2.0\n10.0\n"

@@ -184,6 +184,8 @@ class TestLabels:
             ([-1, 10, 9], [0, 2, 1], "-1\n9\n10\n"),
             ([True, False, True], [1, 0, 1], "false\ntrue\n"),
             ([" a ", "b", "a"], [0, 1, 0], "a\nb\n"),
+            ([2.0, 10.0, 0.0], [2, 10, 0], "".join(f"{i}\n" for i in range(11))),
+            ([1.0, 1.5, 10.0], [0, 1, 2], "1.0\n1.5\n10.0\n"),
         ],
     )
     def test_what_labels_become(
@@ -196,6 +198,27 @@ class TestLabels:
         made = sorted((row["id"][0], row["label_ids"][0]) for row in rows_of(tmp_path / "ds"))
         assert [number for _, number in made] == numbers
         assert (tmp_path / "ds/labels.txt").read_text() == names
+
+    def test_whole_numbers_are_found_in_a_file_of_labels(
+        self, tmp_path: Path, vocab_file: str
+    ) -> None:
+        content = [{"text": "the", "id": i, "label": float(i)} for i in range(2)]
+        (tmp_path / "order.txt").write_text("1\n0\n")
+        source = write_jsonl(tmp_path / "in.jsonl", content)
+        flags = (f"--labels={tmp_path}/order.txt", "--keep_fields=id:int", "--warnings=none")
+        assert run(source, tmp_path / "ds", vocab_file, *flags) == 0
+        made = {row["id"][0]: row["label_ids"][0] for row in rows_of(tmp_path / "ds")}
+        assert made == {0: 1, 1: 0}
+        assert statistics(tmp_path / "ds")["train"]["classes"] == {"0": 1, "1": 1}
+
+    def test_a_number_in_two_forms_is_refused(
+        self, tmp_path: Path, vocab_file: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        content = [{"text": "the", "label": label} for label in (1.0, 0.0, "1")]
+        source = write_jsonl(tmp_path / "in.jsonl", content)
+        assert run(source, tmp_path / "ds", vocab_file) == 1
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert "--label_field=label: labels must have a number in one form, and 1 and 1.0" in error
 
     def test_a_file_gives_the_order_and_rejects_others(
         self, source: Path, rows: list[Row], vocab_file: str, tmp_path: Path

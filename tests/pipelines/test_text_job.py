@@ -213,6 +213,23 @@ class TestAccounts:
         assert listed[0]["source"] == "in.jsonl"
         assert listed[0]["position"] == sum(len(line) + 1 for line in lines[:40])
 
+    @pytest.mark.parametrize("flags", [(), ("--documents=line",), ("--documents=file",)])
+    def test_rejects_of_plain_text_are_a_share_of_its_lines(
+        self, tmp_path: Path, vocab_file: str, capsys: pytest.CaptureFixture[str],
+        flags: tuple[str, ...],
+    ) -> None:  # fmt: skip
+        source, output = tmp_path / "a.txt", tmp_path / "ds"
+        lines = [b"the water. of the sea."] * 40 + [b""] + [b"the \xff"] * 3 + [b"of"] * 10
+        source.write_bytes(b"\n".join(lines))
+        flags = ("--task=mlm", *flags)
+        assert run(source, output, vocab_file, *flags) == 1
+        error = capsys.readouterr().err
+        assert "3 of 53 inputs rejected (undecodable 3), which is 5.660% where" in error
+        line = ["vocab", f"--input={source}", f"--output={tmp_path}/v.txt", "--vocab_size=100"]
+        assert main([*line, "--direct_num_workers=1"]) == 1
+        assert "3 of 53 inputs rejected (undecodable 3), which is 5" in capsys.readouterr().err
+        assert run(source, output, vocab_file, *flags, "--max_rejected=0.06", "--overwrite") == 0
+
     def test_random_segments_come_from_the_whole_corpus(
         self, tmp_path: Path, vocab_file: str
     ) -> None:

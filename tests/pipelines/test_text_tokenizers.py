@@ -12,6 +12,37 @@ from recordmill.transforms.dataset.workspace import read_manifest
 from ..transforms.subwords import trained
 
 
+@pytest.mark.parametrize("flag", ["--do_lower_case", "--no-do_lower_case"])
+def test_case_is_said_by_the_tokenizer_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str
+) -> None:
+    (tmp_path / "a.model").write_bytes(trained.pieces())
+    (tmp_path / "a.txt").write_text("the water of the sea\n", encoding="utf-8")
+    line = ["text", "--task=gpt", f"--input={tmp_path}/a.txt", f"--output={tmp_path}/ds"]
+    assert main([*line, f"--tokenizer={tmp_path}/a.model", flag]) == 2
+    assert capsys.readouterr().err == (
+        f"recordmill: {flag} has no effect with --tokenizer {tmp_path}/a.model, which says that "
+        "itself; leave it out\n"
+    )
+
+
+@pytest.mark.parametrize("pad_id", [0, 3])
+def test_padding_of_another_id_than_the_tokenizers_is_noticed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pad_id: int
+) -> None:
+    tokens = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "water"]
+    tokens.insert(pad_id, "[PAD]")
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    (tmp_path / "a.txt").write_text("the water\n")
+    line = ["text", f"--input={tmp_path}/a.txt", f"--vocab_file={tmp_path}/vocab.txt"]
+    for task, is_padded in (("mlm", True), ("gpt", False)):
+        flags = [f"--task={task}", f"--output={tmp_path}/{task}", "--direct_num_workers=1"]
+        assert main([*line, *flags, *(["--eos_id=2"] if task == "gpt" else [])]) == 0
+        shown = capsys.readouterr().err
+        assert ("has the padding token as id 3" in shown) is (pad_id == 3 and is_padded)
+        assert ("pads with id 0, as BERT does" in shown) is (pad_id == 3 and is_padded)
+
+
 @pytest.mark.parametrize(
     ("name", "stored", "kind"),
     [("bpe.json", "tokenizer.json", "BPE"), ("unigram.model", "spiece.model", "Unigram")],

@@ -49,7 +49,7 @@ from ..mutations import paths_of, with_value, wrong_bytes, wrong_json
 
 RUNS = (RunFileInfo("b", 100, 20, 2),)
 SCATTERED = ScatterResult(
-    runs=RUNS, chunks=(5, 1), tokens=(50, 10), documents_read=7, documents_used=6,
+    runs=RUNS, chunks=(5, 1), tokens=(50, 10), documents_read=7, inputs_read=9, documents_used=6,
     rejected={"not_utf8": 1}, rejected_file=(90, 7), labels=("cat", "dog"),
     contents={"train": ContentSample(6, names={"00ff": (2, "a.txt at byte 7")}, limit="00ff")},
     dropped={"too_short": [1, 0]}, dropped_file=(80, 6),
@@ -209,7 +209,7 @@ def test_what_is_wrong_is_named(kind: str, path: tuple[Any, ...], value: Any, me
     ("kind", "needed"),
     [
         ("scatter", {"runs", "chunks", "tokens", "documents_read", "documents_used", "rejected",
-                     "rejected_file"}),
+                     "rejected_file", "inputs_read"}),
         ("regroup", {"runs"}),
         ("plan of text", {"splits", "documents_read", "documents_used", "rejected",
                           "rejected_files"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Collection, Iterable
 
@@ -12,6 +13,7 @@ LABELS_PATH = "labels.txt"
 MAX_CLASSES = 100_000
 _MOST_BYTES = 1 << 26  # of a file of labels
 _MOST_FRACTIONS = 20  # as classes
+_WHOLE = re.compile(r"(-?[0-9]+)(\.0+)?")
 
 
 def read_labels(path: str, *, kinds: str) -> tuple[str, ...]:
@@ -84,34 +86,56 @@ def class_names(labels: Collection[str]) -> tuple[str, ...]:
     """Returns the names of class 0, 1, …, from the labels that occur.
 
     Whole numbers from 0 on are class numbers as they are, and those that do not occur are classes
-    without examples. Other whole numbers are sorted as numbers, and all else as text.
+    without examples. Other whole numbers are sorted as numbers, and all else as text. JSON and
+    tables may have whole numbers as 1.0; see `whole_form`.
 
     >>> class_names({"1", "3"})
     ('0', '1', '2', '3')
+    >>> class_names({"1.0", "0.0"})
+    ('0', '1')
     >>> class_names({"-1", "1"})
     ('-1', '1')
     >>> class_names({"spam", "ham"})
     ('ham', 'spam')
     """
-    if not all(_is_whole(name) for name in labels):
+    wholes = [whole_form(name) for name in labels]
+    if not all(_WHOLE.fullmatch(name) for name in labels):
         return tuple(sorted(labels))
-    numbers = [int(name) for name in labels]
-    plain = all(str(number) == name for number, name in zip(numbers, labels, strict=True))
+    numbers = [int(name) for name in wholes]
+    plain = all(str(number) == name for number, name in zip(numbers, wholes, strict=True))
     if plain and labels and min(numbers) >= 0 and max(numbers) < MAX_CLASSES:
         return tuple(map(str, range(max(numbers) + 1)))
-    return tuple(sorted(labels, key=lambda name: (int(name), name)))
+    return tuple(sorted(labels, key=_by_number))
 
 
 def sorted_labels(labels: Collection[str]) -> list[str]:
     """Returns labels in order: as numbers where all are whole numbers from 0 on, else as text."""
-    if all(name.isascii() and name.isdigit() for name in labels):
-        return sorted(labels, key=lambda name: (int(name), name))
+    if all(_WHOLE.fullmatch(name) and not name.startswith("-") for name in labels):
+        return sorted(labels, key=_by_number)
     return sorted(labels)
 
 
-def _is_whole(name: str) -> bool:
-    digits = name.removeprefix("-")
-    return digits.isascii() and digits.isdigit()
+def whole_form(name: str) -> str:
+    """Returns a label, "1" for the whole number "1.0"."""
+    whole = _WHOLE.fullmatch(name)
+    return whole[1] if whole else name
+
+
+def _by_number(name: str) -> tuple[int, str]:
+    return int(whole_form(name)), name
+
+
+def forms_problem(labels: Collection[str]) -> str:
+    """Returns that labels have one number in two forms, such as 1 and 1.0; "" where none does."""
+    first: dict[str, str] = {}
+    for name in sorted(labels):
+        if (other := first.setdefault(whole_form(name), name)) != name:
+            return (
+                f"labels must have a number in one form, and {other} and {name} occur: write all "
+                "in one form in the input, or list them in a file of --labels if they are two "
+                "classes"
+            )
+    return ""
 
 
 def check_printable(names: Iterable[str]) -> None:

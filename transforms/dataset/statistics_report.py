@@ -13,6 +13,7 @@ _RATES = {
     "padding_rate": "padding",
     "fill_rate": "of packed rows filled",
     "documents_cut_rate": "of documents cut",
+    "repeated_rate": "repeated by --overlap_size",
     "noise_rate": "tokens of noise",
     "random_next_rate": "random second segments",
     "prediction_rate": "tokens to predict",
@@ -42,6 +43,8 @@ def describe_statistics(statistics: Mapping[str, Any]) -> Iterator[tuple[str, st
         if sums.get("classes"):
             yield f"classes of {split}", _classes(sums["classes"])
         rates = [f"{sums[key]:.1%} {word}" for key, word in _RATES.items() if key in sums]
+        if sums.get("rows_too_short"):
+            rates.append(f"{sums['rows_too_short']:,} rows of one token left out: no span fits")
         if rates:
             yield f"tokens of {split}", ", ".join(rates)
         objects = _objects(sums)

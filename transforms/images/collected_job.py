@@ -20,6 +20,7 @@ from recordmill.transforms.dataset.labels import (
     MAX_CLASSES,
     check_printable,
     first_fraction,
+    forms_problem,
     sorted_labels,
 )
 from recordmill.transforms.dataset.rejects import Reject
@@ -189,6 +190,8 @@ def _labels(
             f"labels must be classes, and {len(names)} different ones occur, such as {fraction}; "
             "give ImageSpec(numbers=True) if they are numbers to be predicted"
         )
+    if problem := forms_problem(names):
+        raise UsageError(problem)
     return job.numbering.number(names, {}, images.task, images.format)
 
 

@@ -39,6 +39,7 @@ class DocumentBatch:
       describe: (position) -> what a person finds a document by; None: its file and position.
       ranks: returns `[num_documents, 2] uint64`, stable, in order of which documents come that are
         alike; None: positions say it.
+      more_inputs: by how many what can be a reject, of plain text a line, is more than documents.
     """
 
     lines: Lines
@@ -53,6 +54,7 @@ class DocumentBatch:
     positions: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     describe: Callable[[int], dict[str, str]] | None = None
     ranks: Callable[[], U64] | None = None
+    more_inputs: int = 0
 
     def description(self, source: str, position: int) -> dict[str, Any]:
         """Returns what a person finds a document by.
@@ -77,6 +79,7 @@ class DocumentBatch:
             self.groups[keep], self.continues and bool(keep[0]), self.rejects,
             None if self.splits is None else self.splits[keep], carried,
             lambda: self.contents()[keep], self.positions[keep], self.describe,
+            more_inputs=self.more_inputs,
         )  # fmt: skip
 
 
@@ -135,6 +138,7 @@ class BatchMaker:
         continues: bool = False,
         goes_on: bool = False,
         identities: U64 | None = None,
+        more_inputs: int = 0,
     ) -> DocumentBatch:
         """Makes a batch, with the rejects since the last one.
 
@@ -149,6 +153,7 @@ class BatchMaker:
             and group.
           goes_on: the next batch has the rest of the last document.
           identities: `[num_documents] uint64`: what their keys are made of; None: the positions.
+          more_inputs: see `DocumentBatch`.
         """
         identities = positions.astype(np.uint64) if identities is None else identities
         keys = mix64(mix64(identities) ^ self._file_key)
@@ -161,7 +166,7 @@ class BatchMaker:
         rejects, self._rejects = self._rejects, []
         return DocumentBatch(
             lines, line_documents, keys, groups, continues, rejects, splits, carried, contents,
-            positions,
+            positions, more_inputs=more_inputs,
         )  # fmt: skip
 
     def remaining(self) -> list[DocumentBatch]:

@@ -68,10 +68,11 @@ _PartitionColumn = Annotated[str, option(
     "The column of integers of the answer to --query by which workers share its rows, such as "
     "the primary key. Not of BigQuery.", value="NAME", example="id"
 )]  # fmt: skip
-_LOWER_CASE = "Lower-case and strip accents; it must match the vocabulary."
-LowerCase = Annotated[bool, option(
-    _LOWER_CASE, group="input", short="and strip accents; must fit the vocabulary",
-    python="do_lower_case=True", example="--no-do_lower_case"
+LowerCase = Annotated[bool | None, option(
+    "Lower-case and strip accents; it must match the vocabulary. Of vocab.txt alone, where it is "
+    "true by default: other tokenizers say it themselves.", group="input",
+    short="and strip accents; must fit the vocabulary", python="do_lower_case=True",
+    example="--no-do_lower_case"
 )]  # fmt: skip
 
 
@@ -120,6 +121,11 @@ class InputSpec(Spec, frozen=True, kw_only=True):
     allow_outside: AllowOutside = ()
     skip_files: SkipFiles = ()
     max_rejected: MaxRejected = 0.0
+
+    @property
+    def by_name(self) -> bool:
+        """Whether the names of files say their formats."""
+        return self.input_format == "auto"
 
 
 class SourceOptions(Spec, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ import pyarrow as pa
 from recordmill.records.arrays import Int64s
 from recordmill.transforms.sources.blocks import BrokenFileError, first_line, read_blocks
 from recordmill.transforms.sources.formats import CutOptions
+from recordmill.transforms.sources.input_spec import DecodingErrors
 from recordmill.transforms.sources.json_texts import read_texts
 from recordmill.transforms.sources.json_values import (
     SNIFFED_BYTES,
@@ -34,8 +35,12 @@ from recordmill.transforms.sources.work_items import SourceRange, equal_starts, 
 from recordmill.transforms.storage import files
 
 
-def parse_object(text: bytes) -> dict[str, object]:
+def parse_object(text: bytes, errors: DecodingErrors) -> dict[str, object]:
     """Returns the members of an object of JSON.
+
+    Args:
+      text: UTF-8.
+      errors: "replace" puts U+FFFD for half of a surrogate pair, which JSON's escapes can spell.
 
     Raises:
       RecordRejectedError: the text is none.
@@ -44,12 +49,25 @@ def parse_object(text: bytes) -> dict[str, object]:
         content = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         try:
-            content = json.loads(text)  # takes NaN and lone surrogates, which Python writes
+            content = json.loads(text)  # takes NaN and halves of pairs, which Python writes
+            if b"\\ud" in text.lower():
+                content = json.loads(_without_halves(content, errors))
         except (ValueError, RecursionError):
             raise RecordRejectedError("not_json", str(error)) from error
     if not isinstance(content, dict):
         raise RecordRejectedError("not_json", type(content).__name__)
     return content
+
+
+def _without_halves(content: object, errors: DecodingErrors) -> bytes:
+    """Returns JSON of a value in which no half of a surrogate pair is left."""
+    shown = json.dumps(content, ensure_ascii=False).encode("utf-16", "surrogatepass")
+    try:
+        return shown.decode("utf-16", errors).encode()
+    except UnicodeDecodeError as error:
+        raise RecordRejectedError(
+            "undecodable", "half of a surrogate pair, as \\ud800 is"
+        ) from error
 
 
 class JsonLines(RecordRows):
@@ -67,7 +85,7 @@ class JsonLines(RecordRows):
 
     def parse(self, record: bytes) -> dict[str, object] | None:
         """Returns the members of a line's object."""
-        return parse_object(record)
+        return parse_object(record, self.options.spec.encoding_errors)
 
     def first_names(self) -> list[str]:
         """Returns the names of the members of the first object that has any, [] for none."""
@@ -75,7 +93,7 @@ class JsonLines(RecordRows):
         for block in self.blocks(self.options.limits.block_bytes, maker):
             for _, record in self.records(block, maker):
                 with suppress(RecordRejectedError):
-                    if names := list(parse_object(record)):
+                    if names := list(parse_object(record, "replace")):
                         return names
         return []
 
@@ -127,7 +145,7 @@ class JsonValues(RecordRows):
     def parse(self, record: bytes) -> dict[str, object] | None:
         """Returns the members of an object; None for what is left of an array without one."""
         value = record.lstrip(b"[, \t\r\n").rstrip(b"], \t\r\n")
-        return parse_object(value) if value else None
+        return parse_object(value, self.options.spec.encoding_errors) if value else None
 
 
 @contextmanager

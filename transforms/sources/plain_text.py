@@ -240,13 +240,16 @@ class TextReader:
             lines.select(~blank), documents[~blank], len(positions), hashed_ends
         )
         lines, keep = self._maker.decodable(lines, window.position, self._spec)
+        # What is rejected is a line, so lines are what the budget of rejects counts.
+        num_lines = int(np.count_nonzero(window.line_begins[chosen] & keep & ~blank))
+        more_inputs = num_lines - int(np.count_nonzero(begins))
         if self._spec.sentence_splitter == WHOLE_TEXT:
             lines, line_documents = self._pieces(
                 window, chosen, lines, keep, documents, goes_on=goes_on
             )
             return self._maker.batch(
                 lines, line_documents, positions, groups=groups,
-                continues=self._within_document, goes_on=goes_on,
+                continues=self._within_document, goes_on=goes_on, more_inputs=more_inputs,
             )  # fmt: skip
         if self._spec.sentence_splitter != RAW_TEXT or self._spec.documents != "file":
             keep &= ~blank
@@ -257,7 +260,7 @@ class TextReader:
             line_documents = line_documents[of_line]
         return self._maker.batch(
             lines, line_documents, positions, groups=groups, continues=self._within_document,
-            goes_on=goes_on,
+            goes_on=goes_on, more_inputs=more_inputs,
         )  # fmt: skip
 
     def _piece_ends(self, window: _Window, first: int, end: int) -> Bools:

@@ -148,7 +148,7 @@ def list_items(spec: DocumentInput) -> Iterator[bytes]:
             patterns, input_format=spec.input_format, allow_outside=spec.allow_outside
         )
     with closing(SourceList(listed)) as sources:
-        check_contents(sources, documents)
+        check_contents(sources, documents, by_name=spec.input_format == "auto")
         items = cut_work_items(sources, spec.item_bytes, documents.cutting)
         yield from map(orjson.dumps, items)
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import codecs
+import csv
+import re
 from collections.abc import Iterable
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.blocks import BROKEN_STREAM
 from recordmill.transforms.sources.content import HEAD_BYTES, binary_format
+from recordmill.transforms.sources.delimited import csv_rows
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.formats import FORMATS
+from recordmill.transforms.sources.json_values import SNIFFED_BYTES, has_object_lines
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.unpacking import open_decompressed
@@ -17,9 +21,17 @@ from recordmill.transforms.storage.unpacking import open_decompressed
 _MOST_LOCAL, _MOST_REMOTE = 1000, 32
 _FORMAT_OF_FORM = {form: name for name, each in FORMATS.items() for form in each.forms}
 _EXTENSIONS = {"gz": "gzip", "bz2": "bzip2", "xz": "xz", "zst": "Zstandard"}
+_JSON_OBJECT = re.compile(r'\s*\[?\s*\{\s*"(?:[^"\\]|\\.)*"\s*:')
+# The delimiters by which rows are recognized, and the options that read them.
+_DELIMITERS = (
+    ("\t", "tsv", ""), (",", "csv", ""), (";", "csv", " --delimiter=';'"),
+    ("|", "csv", " --delimiter='|'"),
+)  # fmt: skip
 
 
-def check_contents(sources: Iterable[SourceRange], spec: DocumentSpec) -> None:
+def check_contents(
+    sources: Iterable[SourceRange], spec: DocumentSpec, *, by_name: bool = True
+) -> None:
     """Checks that files are text, or of columns as their names say, by their first bytes.
 
     It looks at the first 1,000, or 32 on other storage.
@@ -27,6 +39,7 @@ def check_contents(sources: Iterable[SourceRange], spec: DocumentSpec) -> None:
     Args:
       sources: the input.
       spec: names the encoding.
+      by_name: names of files said their formats: then plain text that has rows is refused.
 
     Raises:
       UsageError: names the first file that is not text, and its format; or one of columns that is
@@ -39,17 +52,18 @@ def check_contents(sources: Iterable[SourceRange], spec: DocumentSpec) -> None:
         looked_at += 1
         if looked_at > (_MOST_LOCAL if files.is_local(source.path) else _MOST_REMOTE):
             return
-        problem = _problem(source, spec)
+        problem = _problem(source, spec, by_name=by_name)
         if problem:
             raise UsageError(f"--input {source.path} is {problem}")
 
 
-def _problem(source: SourceRange, spec: DocumentSpec) -> str:
+def _problem(source: SourceRange, spec: DocumentSpec, *, by_name: bool) -> str:
     """Returns the format of a file that is not text, and what to do about it; "" for text."""
     inside = ""
     try:
         with files.open_read(source.path) as handle:
-            head = handle.read(HEAD_BYTES)
+            sample = handle.read(SNIFFED_BYTES)
+        head = sample[:HEAD_BYTES]
         if FORMATS[source.format].has_columns:
             return _column_problem(source, head)
         form, own_forms = binary_format(head), FORMATS[source.format].forms
@@ -57,7 +71,8 @@ def _problem(source: SourceRange, spec: DocumentSpec) -> str:
             return ""
         own = _EXTENSIONS.get(source.compression)
         if own and form == f"{own}-compressed":
-            inside, head = f"{form} and holds ", _decompressed(source)
+            inside, sample = f"{form} and holds ", _decompressed(source)
+            head = sample[:HEAD_BYTES]
             form = binary_format(head)
             if own_forms and form in ("", *own_forms):
                 return ""
@@ -77,7 +92,50 @@ def _problem(source: SourceRange, spec: DocumentSpec) -> str:
         if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             return f"{inside}UTF-16; give --encoding=utf-16"
         return f"{inside}binary (byte {head.index(0)} is NUL), not text; leave it out"
+    if source.format == "text" and by_name:
+        text = sample.decode(spec.encoding, "replace").removeprefix("\ufeff")
+        is_cut = len(sample) == SNIFFED_BYTES
+        return _row_problem((is_cut and text.rpartition("\n")[0]) or text, spec.text_field)
     return ""
+
+
+def _row_problem(text: str, text_field: str) -> str:
+    """Returns what plain text is that begins as JSON or a table does; "" for prose."""
+    more = kind = ""
+    if _JSON_OBJECT.match(text):
+        kind = "jsonl" if has_object_lines(text.encode()) else "json"
+    else:
+        for delimiter, name, flag in _DELIMITERS:
+            if _is_table(text, delimiter, text_field):
+                kind, more = name, flag
+                break
+    if not kind:
+        return ""
+    return (
+        f"{FORMATS[kind].title} by its content, and its name does not say so; give "
+        f"--input_format={kind}{more}, or --input_format=text if it is to be read as plain text"
+    )
+
+
+def _is_table(text: str, delimiter: str, text_field: str) -> bool:
+    """Tells whether all rows of a beginning have as many fields, two or more, as no prose has."""
+    rows: list[list[str]] = []
+    is_over = False
+    try:
+        # Quotes of TSV are characters in many files, which is all the same here.
+        for row in csv_rows(text, delimiter, quotes=delimiter != "\t", strict=True):
+            if is_over or len(row) == 1 or (row and rows and len(row) != len(rows[0])):
+                return False
+            if any(field[:1].isspace() for field in row[1:]):  # a comma of a sentence
+                return False
+            is_over = not row
+            rows += [row] if row else []
+    except csv.Error as error:
+        if "end of data" not in str(error):  # of the last row, which is cut
+            return False
+    least = 1 if rows and text_field in rows[0] else 2
+    # Indented lines have no first field, and lines of verse no last one.
+    return len(rows) >= least and all(any(row[i].strip() for row in rows) for i in (0, -1))
 
 
 def _column_problem(source: SourceRange, head: bytes) -> str:
@@ -101,7 +159,7 @@ def _column_problem(source: SourceRange, head: bytes) -> str:
 def _decompressed(source: SourceRange) -> bytes:
     try:
         with files.open_read(source.path) as handle:
-            return open_decompressed(handle, source.compression).read(HEAD_BYTES)
+            return open_decompressed(handle, source.compression).read(SNIFFED_BYTES)
     except (*BROKEN_STREAM, OSError):
         return b""
 

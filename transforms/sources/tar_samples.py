@@ -184,7 +184,8 @@ class SampleRows:
         at = position - member.offset_data
         key = sample.key.encode("utf-8", "surrogateescape")
         try:
-            fields = parse_object(self._decoded(_LINES_EXTENSION, line).encode())
+            text = self._decoded(_LINES_EXTENSION, line).encode()
+            fields = parse_object(text, self._spec.encoding_errors)
             fields.setdefault(KEY_FIELD, sample.key.encode("utf-8", "replace").decode())
             identity = fingerprint64(b"%b\0%d" % (key, at))
             self._maker.add(position, fields, identity, _shown(sample))
@@ -230,7 +231,7 @@ class SampleRows:
         fields: dict[str, object] = {}
         members = {name: self._decoded(name, data) for name, data in sample.members.items()}
         if "json" in members:
-            fields |= parse_object(members["json"].encode())
+            fields |= parse_object(members["json"].encode(), self._spec.encoding_errors)
         for name, text in members.items():
             fields[name] = text if name in self._texts else text.strip()
         if _TEXT not in fields and _TEXT_EXTENSION in fields:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -48,6 +49,8 @@ class CorruptionObjective(RowObjective):
     start_id: int = 0
     sentinel_ids: tuple[int, ...] = ()
     mode_ids: tuple[int, ...] = ()
+
+    useless_tokens: ClassVar[int] = 1  # nothing of one token can be noise
 
     def __post_init__(self) -> None:
         spec = self.spec.corruption
@@ -176,6 +179,8 @@ class CorruptionTokensObjective(RowObjective):
     """Unmasked rows, which the reader corrupts: `formats.corruption_tokens`."""
 
     spec: T5Tokens
+
+    useless_tokens: ClassVar[int] = 1  # nothing of one token can be noise
 
     def __post_init__(self) -> None:
         _ = self.schema  # a kept field may have the name of a feature

@@ -20,7 +20,7 @@ from recordmill.records.hashing import seed_for
 from recordmill.records.schema import Schema
 from recordmill.transforms.sources.kept_fields import KeptField
 from recordmill.transforms.subwords.tokenizer import Ids, Tokenizer
-from recordmill.transforms.text.chunks import Chunks, CutSpec
+from recordmill.transforms.text.chunks import CHUNK_PURPOSE, Chunks, CutSpec
 from recordmill.transforms.text.masked_columns import (
     mask_columns,
     mask_counts,
@@ -175,21 +175,28 @@ class _WindowObjective:
 
     def _windows(
         self, chunks: Chunks, chosen: Int64s, copies: Int64s
-    ) -> Iterator[tuple[Ids, Ids, npt.NDArray[np.uint64], dict[str, Column]]]:
+    ) -> Iterator[tuple[Ids, Ids, npt.NDArray[np.uint64], dict[str, Column], dict[str, int]]]:
+        """Yields ids, lengths, keys and kept fields, and with the first ones counts of all."""
         if not len(chosen):
             return
+        # A chunk repeats the end of the one before, as a window does.
+        is_first = chunks.are_first(seed_for(self.seed, CHUNK_PURPOSE))[chosen]
+        repeated = self.spec.overlap * int(np.count_nonzero(~is_first))
         if self.spec.allow_cross_document_examples:
             chunks, copies = join_documents(chunks, chosen, copies, sep_id=self._ids.sep)
             chosen = np.arange(len(copies))
         seed = seed_for(self.seed, "windows")
         windows = plan_windows(chunks, chosen, copies, spec=self.spec, seed=seed)
+        repeated += int(windows.lengths.sum() - chunks.token_counts[chosen].sum())
+        counts = {"repeated_tokens": repeated}
         for order in in_order_of_keys(windows.keys):
             ids, lengths = fill_windows(
                 chunks, windows, order, spec=self.spec,
                 cls_id=self._ids.cls, sep_id=self._ids.sep,
             )  # fmt: skip
             kept = kept_columns(chunks, windows.chunks[order], self.keep_fields)
-            yield ids, lengths, windows.keys[order], kept
+            yield ids, lengths, windows.keys[order], kept, counts
+            counts = {}
 
 
 @dataclass(frozen=True)
@@ -222,12 +229,12 @@ class MlmObjective(_WindowObjective):
     def examples(self, chunks: Chunks, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
         """See `Objective`."""
         kinds = self._ids.kinds
-        for ids, lengths, keys, kept in self._windows(chunks, chosen, copies):
+        for ids, lengths, keys, kept, counts in self._windows(chunks, chosen, copies):
             unknown = self._ids.count_unknown(ids)
             predictions = mask_tokens(
                 ids, lengths, keys, kinds=kinds, spec=self.spec, seed=seed_for(self.seed, "masks")
             )
-            counts = mask_counts(ids, predictions, kinds.mask_id) | {"unknown_tokens": unknown}
+            counts |= mask_counts(ids, predictions, kinds.mask_id) | {"unknown_tokens": unknown}
             columns = mask_columns(ids, lengths, predictions)
             if self.spec.use_segment_ids:
                 columns["segment_ids"] = np.zeros(ids.shape, np.int32)
@@ -265,9 +272,9 @@ class MlmTokensObjective(_WindowObjective):
     def examples(self, chunks: Chunks, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
         """See `Objective`."""
         pool, starts, sizes = self._spellings
-        for ids, lengths, _, kept in self._windows(chunks, chosen, copies):
+        for ids, lengths, _, kept, counts in self._windows(chunks, chosen, copies):
             flat = ids[np.arange(ids.shape[1]) < lengths[:, None]]
             splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
             column = Strings(pool, starts[flat], sizes[flat], splits)
-            counts = {"unknown_tokens": self._ids.count_unknown(flat)}
+            counts |= {"unknown_tokens": self._ids.count_unknown(flat)}
             yield ExampleBatch({"tokens": column, **kept}, lengths, counts)

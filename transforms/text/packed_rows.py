@@ -18,7 +18,6 @@ from recordmill.transforms.text.chunks import CHUNK_PURPOSE, Chunks, CutSpec
 from recordmill.transforms.text.objective import OutputBytes, in_order_of_keys, kept_columns
 from recordmill.transforms.text.packing import (
     FilledRows,
-    PackedRows,
     Parts,
     count_cut,
     fill_rows,
@@ -73,6 +72,9 @@ class RowObjective:
 
     wants_partners: ClassVar[bool] = False
 
+    # A row that has no more tokens is left out, and counted as `rows_too_short`.
+    useless_tokens: ClassVar[int] = 0
+
     @property
     def around(self) -> tuple[int, int]:
         """Ids before and behind each document in a row; -1 for none."""
@@ -116,10 +118,22 @@ class RowObjective:
         if not len(chosen):
             return
         ids, parts, counts = self._prepare(chunks.ids, whole_parts(chunks, chosen, copies))
-        packed = self._packed(parts)
+        # A full chunk may be one of several: then its document goes on, and has no end there. It
+        # has whole rows of tokens, so that rows of its own are full, but where a middle is moved.
+        is_open = chunks.token_counts[parts.chunks] == self.cut.chunk_tokens
+        packed = pack(
+            parts, packing=self.spec.packing, capacity=self.spec.row_tokens,
+            overhead=self._overhead, is_open=None if self.end_id is None else is_open,
+        )  # fmt: skip
         counts |= count_cut(packed, chunks, seed_for(self.seed, CHUNK_PURPOSE))
+        if self.useless_tokens:
+            num_rows = len(packed)
+            packed = packed.longer_than(self.useless_tokens)
+            counts["rows_too_short"] = num_rows - len(packed)
         answer_starts = self._answer_starts(chunks, packed.parts)
-        for order in in_order_of_keys(packed.keys, max(1, _BATCH_TOKENS // self.spec.row_tokens)):
+        most = max(1, _BATCH_TOKENS // self.spec.row_tokens)
+        orders = in_order_of_keys(packed.keys, most)
+        for order in orders if len(packed) else (np.zeros(0, np.int64),):  # with the counts
             rows = fill_rows(
                 ids, packed, order, width=self.spec.row_tokens, pad_id=self.pad_id,
                 around=self.around, answer_starts=answer_starts, with_spans=self.with_spans,
@@ -132,12 +146,6 @@ class RowObjective:
     def _prepare(self, ids: Any, parts: Parts) -> tuple[Any, Parts, dict[str, int]]:
         """Returns tokens, the parts of them that are packed, and counts: a place for changes."""
         return ids, parts, {}
-
-    def _packed(self, parts: Parts) -> PackedRows:
-        return pack(
-            parts, packing=self.spec.packing, capacity=self.spec.row_tokens,
-            overhead=self._overhead,
-        )  # fmt: skip
 
     def _answer_starts(self, chunks: Chunks, parts: Parts) -> Int64s | None:
         """Returns where the prompt of each part ends; None without prompts."""

@@ -68,6 +68,13 @@ class PackedRows:
         """`[num_rows] uint64`: of the first part of each row."""
         return self.parts.keys[self.splits[:-1]]
 
+    def longer_than(self, tokens: int) -> PackedRows:
+        """Returns the rows that have more tokens."""
+        keep = np.add.reduceat(self.parts.lengths, self.splits[:-1]) > tokens
+        counts = np.diff(self.splits)
+        parts = self.parts.take(np.flatnonzero(np.repeat(keep, counts)))
+        return PackedRows(parts, np.concatenate([[0], np.cumsum(counts[keep])]).astype(np.int64))
+
 
 @kernel
 def _keys(hashes: U64, chosen: Int64s, copies: Int64s, keys: U64) -> None:
@@ -134,14 +141,20 @@ def cut_parts(parts: Parts, most_tokens: int | Int64s) -> Parts:
 
 @kernel
 def _cut_stream(
-    lengths: Int64s, keys: U64, capacity: int, overhead: int, of: Int64s, begins: Int64s,
-    sizes: Int64s, cut_keys: U64, rows: Int64s,
+    lengths: Int64s, keys: U64, num_open: int, capacity: int, overhead: int, of: Int64s,
+    begins: Int64s, sizes: Int64s, cut_keys: U64, rows: Int64s,
 ) -> int:  # fmt: skip
-    """Joins the parts, and cuts them where rows end; returns how many cuts there are."""
+    """Joins the parts behind the first ones, which are open, and cuts them where rows end.
+
+    Returns how many cuts there are.
+    """
     count = 0
     row = 0
     free = capacity
     for i in range(lengths.shape[0]):
+        if 0 < i <= num_open:  # nothing tells where an open one ends
+            row += 1
+            free = capacity
         begin = 0
         number = 0
         while begin < lengths[i]:
@@ -161,13 +174,17 @@ def _cut_stream(
     return count
 
 
-def _concat(parts: Parts, capacity: int, overhead: int) -> PackedRows:
+def _concat(parts: Parts, capacity: int, overhead: int, is_open: Bools | None) -> PackedRows:
+    num_open = 0
+    if is_open is not None:
+        num_open = int(np.count_nonzero(is_open))
+        parts = parts.take(np.argsort(~is_open, kind="stable"))
     # A part is cut at most once for each row that it reaches into.
     most = int((parts.lengths // max(capacity - overhead, 1) + 2).sum())
     of, begins, sizes, rows = np.empty((4, most), np.int64)
     keys = np.empty(most, np.uint64)
     count = _cut_stream(
-        parts.lengths, parts.keys, capacity, overhead, of, begins, sizes, keys, rows
+        parts.lengths, parts.keys, num_open, capacity, overhead, of, begins, sizes, keys, rows
     )
     of = of[:count]
     cut = Parts(
@@ -254,7 +271,10 @@ def best_fit(sizes: Int64s, capacity: int) -> Int64s:
     return rows
 
 
-def pack(parts: Parts, *, packing: Packing, capacity: int, overhead: int = 0) -> PackedRows:
+def pack(
+    parts: Parts, *, packing: Packing, capacity: int, overhead: int = 0,
+    is_open: Bools | None = None,
+) -> PackedRows:  # fmt: skip
     """Cuts parts where they must be, and says which go into a row together.
 
     Args:
@@ -262,9 +282,11 @@ def pack(parts: Parts, *, packing: Packing, capacity: int, overhead: int = 0) ->
       packing: "none", "concat" or "best_fit".
       capacity: the tokens of a row.
       overhead: what a row needs for each part beside its tokens, such as [CLS] and [SEP].
+      is_open: `[num_parts] bool`: those whose documents go on, so that no end is behind them. They
+        are joined with no other; None for none.
     """
     if packing == "concat":
-        return _concat(parts, capacity, overhead)
+        return _concat(parts, capacity, overhead, is_open)
     parts = cut_parts(parts, capacity - overhead)
     if packing == "none":
         return PackedRows(parts, np.arange(len(parts) + 1))

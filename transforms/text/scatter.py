@@ -78,6 +78,7 @@ class _Progress:
     rejects: RejectList
     cleaner: DocumentCleaner[tuple[int, Chunks]]
     documents: int = 0
+    more_inputs: int = 0
     mapped: MapSums = field(default_factory=MapSums)
 
 
@@ -134,14 +135,18 @@ class Scatterer:
             runs.write()
             rejected = rejects.write()
             dropped_file = drops.write(workspace.of_lists, number)
+        documents_read = (
+            progress.documents
+            + cleaner.num_duplicates
+            + progress.mapped.dropped
+            - progress.mapped.added
+        )
         result = ScatterResult(
             runs=tuple(runs.runs),
             chunks=tuple(runs.chunks),
             tokens=tuple(runs.tokens),
-            documents_read=progress.documents
-            + cleaner.num_duplicates
-            + progress.mapped.dropped
-            - progress.mapped.added,
+            documents_read=documents_read,
+            inputs_read=documents_read + progress.more_inputs,
             documents_used=cutter.documents - cleaner.num_of_wrong_length,
             rejected=dict(rejects.reasons),
             rejected_file=(rejected.size_bytes, rejected.crc32c),
@@ -231,6 +236,7 @@ class Scatterer:
     ) -> None:
         progress.rejects.add(batch.rejects, None if source.stream else batch.positions)
         progress.documents += len(batch.keys) - batch.continues
+        progress.more_inputs += batch.more_inputs
         if not len(batch.keys):
             return
         lines = batch.lines

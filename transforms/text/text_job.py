@@ -284,6 +284,8 @@ def summarize_examples(
         statistics["fill_rate"] = round(tokens / max(examples * packed_tokens, 1), 6)
         documents = max(counts["documents_in_rows"], 1)
         statistics["documents_cut_rate"] = round(counts["documents_cut"] / documents, 6)
+    if "repeated_tokens" in counts:
+        statistics["repeated_rate"] = round(counts["repeated_tokens"] / max(tokens, 1), 6)
     if counts["noise_tokens"]:
         statistics["noise_rate"] = round(counts["noise_tokens"] / max(tokens, 1), 6)
         mean = counts["noise_tokens"] / max(counts["noise_spans"], 1)

@@ -10,7 +10,12 @@ from tempfile import SpooledTemporaryFile
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.content_sample import ContentSample, shared_contents
 from recordmill.transforms.dataset.error_budget import check_budget, say_rejected
-from recordmill.transforms.dataset.labels import check_class_count, class_names, first_fraction
+from recordmill.transforms.dataset.labels import (
+    check_class_count,
+    class_names,
+    first_fraction,
+    forms_problem,
+)
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.shuffle.merge_tree import MergeTree
@@ -60,6 +65,7 @@ class ScatterTotals:
         self.chunks = [0] * splits
         self.tokens = [0] * splits
         self.documents_read = 0
+        self.inputs_read = 0
         self.documents_used = 0
         self.documents_added = 0
         self.rejected: Counter[str] = Counter()
@@ -75,6 +81,7 @@ class ScatterTotals:
             self.chunks[split] += chunks
             self.tokens[split] += tokens
         self.documents_read += result.documents_read
+        self.inputs_read += result.inputs_read
         self.documents_used += result.documents_used
         self.documents_added += result.documents_added
         self.rejected.update(result.rejected)
@@ -142,7 +149,7 @@ def _add_up(job: TextJob, tree: MergeTree) -> ScatterTotals:
         totals.add(number, result)
     if job.workspace.of_pipeline:
         _join_lists(job, totals)
-    check_budget(job, accepted=totals.documents_read, reasons=totals.rejected)
+    check_budget(job, accepted=totals.inputs_read, reasons=totals.rejected)
     return totals
 
 
@@ -196,12 +203,14 @@ def _classes(job: TextJob, labels: set[str]) -> tuple[str, ...]:
     """Returns the names of class 0, 1, …: those of --labels, or those of the labels that occur.
 
     Raises:
-      RunError: the labels are numbers to be predicted, or too many.
+      RunError: the labels are numbers to be predicted, too many, or a number in two forms.
     """
     label = job.documents.row.label
     if label is None or label.is_number or label.names:
         return label.names if label else ()
     check_class_count(label.name, labels)
+    if problem := forms_problem(labels):
+        raise RunError(f"--label_field={label.name}: {problem}; start anew with --overwrite")
     fraction = first_fraction(labels)
     if fraction:
         raise RunError(

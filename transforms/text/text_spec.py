@@ -848,7 +848,7 @@ class TokenizerSpec(Spec, frozen=True, kw_only=True):
 
     vocab_file: Annotated[str, _VOCAB_FILE] = ""
     allow_special_tokens: _AllowSpecialTokens = False
-    do_lower_case: LowerCase = True
+    do_lower_case: LowerCase = None
     check_case: _CheckCase = True
 
 
@@ -904,7 +904,7 @@ class WriteTextSpec(Spec, frozen=True, kw_only=True):
 
     objective: _Objective
     tokenizer: Annotated[str | os.PathLike[str], _VOCAB_FILE]
-    do_lower_case: LowerCase = True
+    do_lower_case: LowerCase = None
     check_case: _CheckCase = True
     allow_special_tokens: _AllowSpecialTokens = False
     dataset: WriteSpec = WriteSpec()

@@ -20,7 +20,8 @@ class ScatterResult(RunFiles, frozen=True, kw_only=True):
       runs: mostly one run file; a file that cannot be cut may become several.
       chunks, tokens: of each split, in order; a word that a chunk carries counts as a token.
       documents_read: without those that were rejected; `documents_used` are those with tokens.
-      rejected: reason -> number of documents.
+      inputs_read: what could have been rejected and was not: lines of plain text, else documents.
+      rejected: reason -> how many of these were.
       rejected_file: bytes and crc32c of the list of rejects.
       labels: the labels that occur, sorted, where they become classes.
       contents: split -> a sample of its texts, where not their hash decides the split.
@@ -32,6 +33,7 @@ class ScatterResult(RunFiles, frozen=True, kw_only=True):
     chunks: tuple[Count, ...]
     tokens: tuple[Count, ...]
     documents_read: Count
+    inputs_read: Count
     documents_used: Count
     rejected: dict[str, Count]
     rejected_file: FileSum

@@ -14,6 +14,7 @@ from recordmill.transforms.text.tokenizer_files import read_tokenizer
 
 _CASED_SHARE = 0.05  # uncased vocabularies have a few tokens that lower-casing does not reach
 _MOST_VOCABULARY_BYTES = 1 << 28
+_PADDED_BY_ZERO = ("bert", "mlm", "classify")
 
 
 def read_vocabulary(path: str) -> tuple[bytes, Tokenizer]:
@@ -72,8 +73,27 @@ def check_case(vocabulary: Tokenizer, *, lower_case: bool, refuse: bool = True) 
         )
 
 
-def check_own_normalization(tokenizer: Tokenizer, job: TextJob) -> None:
+def padding_problem(tokenizer: Tokenizer, task: str) -> str:
+    """Returns that records are padded by another id than the tokenizer's; "" where they are not."""
+    pad_id = tokenizer.special.pad_id
+    if not pad_id or task not in _PADDED_BY_ZERO:
+        return ""
+    return (
+        f"--tokenizer {tokenizer.source} has the padding token as id {pad_id}, and --task={task} "
+        "pads with id 0, as BERT does: let the model go by input_mask, or use a vocabulary whose "
+        "id 0 is [PAD]"
+    )
+
+
+def check_own_normalization(
+    tokenizer: Tokenizer, job: TextJob, *, do_lower_case: bool | None
+) -> None:
     """Refuses flags that have no effect beside the file of the tokenizer.
+
+    Args:
+      tokenizer: to be used.
+      job: whose other flags are looked at.
+      do_lower_case: as it was given; None where it was not.
 
     Raises:
       UsageError: names the flag, and why.
@@ -84,10 +104,11 @@ def check_own_normalization(tokenizer: Tokenizer, job: TextJob) -> None:
             "--allow_special_tokens has no effect with a vocab.txt, whose [MASK] is text in text; "
             "leave it out"
         )
-    if not is_vocab_file and not job.lower_case:
+    if not is_vocab_file and do_lower_case is not None:
+        flag = "--do_lower_case" if do_lower_case else "--no-do_lower_case"
         raise UsageError(
-            f"--no-do_lower_case has no effect with --tokenizer {tokenizer.source}, which says "
-            "that itself; leave it out"
+            f"{flag} has no effect with --tokenizer {tokenizer.source}, which says that itself; "
+            "leave it out"
         )
 
 

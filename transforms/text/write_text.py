@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import unicodedata
 import zlib
@@ -47,8 +48,11 @@ from recordmill.transforms.text.tokenizer_checks import (
     check_case,
     check_own_normalization,
     lines_of_fastokens,
+    padding_problem,
     read_vocabulary,
 )
+
+_LOGGER = logging.getLogger("recordmill")
 
 
 @dataclass(frozen=True)
@@ -139,16 +143,18 @@ class WriteText(WriteElements):
             documents=DocumentSpec(
                 sentence_splitter=objective.splitter, strips=objective.strips, row=row
             ),
-            lower_case=spec.do_lower_case,
+            lower_case=spec.do_lower_case is not False,
             dupe_splits=None if splits is None else tuple(splits),
             allow_special_tokens=spec.allow_special_tokens,
         )
         clean.check_lists(maps=False)
         data, vocabulary = read_vocabulary(os.fspath(spec.tokenizer))
-        check_own_normalization(vocabulary, job)
+        check_own_normalization(vocabulary, job, do_lower_case=spec.do_lower_case)
         if spec.check_case:
-            check_case(vocabulary, lower_case=spec.do_lower_case)
+            check_case(vocabulary, lower_case=job.lower_case)
         bind(objective, vocabulary, spec.dataset.seed, row)
+        if problem := padding_problem(vocabulary, objective.name):
+            _LOGGER.warning("%s", job.worded(problem))
         special = spec.allow_special_tokens
         lines = lines_of_fastokens(vocabulary, (), allow_special_tokens=special)
         job = replace(job, lines_of_fastokens=lines)

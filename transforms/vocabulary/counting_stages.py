@@ -89,12 +89,14 @@ class Totals(msgspec.Struct):
 
     Attributes:
       documents, words: their numbers; a word counts each time that it occurs.
+      more_inputs: see `DocumentBatch`.
       rejected: reason -> number of rejects.
       first_reject: the first reject in order of source and position, None without any.
     """
 
     documents: Count = 0
     words: Count = 0
+    more_inputs: int = 0
     rejected: dict[str, int] = {}
     first_reject: Reject | None = None
 
@@ -107,6 +109,7 @@ class Totals(msgspec.Struct):
         return Totals(
             self.documents + other.documents,
             self.words + other.words,
+            self.more_inputs + other.more_inputs,
             dict(Counter(self.rejected) + Counter(other.rejected)),
             min(filter(None, (self.first_reject, other.first_reject)), default=None),
         )
@@ -160,6 +163,7 @@ class _ReadStage(Stage[WordCountSpec]):
             for source in read_work_item(self.job.work, number):
                 for batch in read_documents(source, self.job.documents):
                     totals.documents += len(batch.keys) - batch.continues
+                    totals.more_inputs += batch.more_inputs
                     for reject in batch.rejects:
                         totals.add_reject(reject)
                     self._check_budget(totals)

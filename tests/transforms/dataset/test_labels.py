@@ -9,7 +9,13 @@ import pytest
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset import labels
-from recordmill.transforms.dataset.labels import class_names, first_fraction, read_labels
+from recordmill.transforms.dataset.labels import (
+    class_names,
+    first_fraction,
+    forms_problem,
+    read_labels,
+    sorted_labels,
+)
 
 
 def test_files_of_labels(tmp_path: Path) -> None:
@@ -34,10 +40,22 @@ def test_files_of_labels(tmp_path: Path) -> None:
         (["1", "x"], ("1", "x")),
         (["999999999", "5"], ("5", "999999999")),  # no file of a thousand million lines
         (["0.5", "1"], ("0.5", "1")),
+        (["0.0", "10.0", "2.0"], tuple(map(str, range(11)))),
+        (["0.5", "10.0", "2.0"], ("0.5", "10.0", "2.0")),
+        (["-1.0", "10.0", "9.0"], ("-1.0", "9.0", "10.0")),
     ],
 )
 def test_class_names(found: list[str], names: tuple[str, ...]) -> None:
     assert class_names(found) == class_names(found[::-1]) == names
+
+
+def test_whole_numbers_of_json_are_sorted_as_numbers() -> None:
+    assert sorted_labels(["10.0", "2.0", "0.0"]) == ["0.0", "2.0", "10.0"]
+
+
+def test_a_number_in_two_forms_is_a_mistake() -> None:
+    assert not forms_problem(["1", "2.0", "1.5", "01", "a", "a.0"])
+    assert "1 and 1.0 occur" in forms_problem(["1.0", "0.0", "1"])
 
 
 def test_many_fractions_are_no_classes() -> None:

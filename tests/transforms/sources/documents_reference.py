@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -155,9 +156,17 @@ def _json_records(data: bytes, spec: DocumentSpec, found: Found) -> Iterator[tup
         if kept is None:
             continue
         try:
-            yield position, json.loads(kept)
+            value = json.loads(kept)
         except json.JSONDecodeError:
             yield position, None
+            continue
+        shown = json.dumps(value, ensure_ascii=False)
+        if any("\ud800" <= character <= "\udfff" for character in shown):
+            if spec.encoding_errors == "strict":
+                found.rejects.append((position, "undecodable"))
+                continue
+            value = json.loads(re.sub("[\ud800-\udfff]", "\ufffd", shown))
+        yield position, value
 
 
 def _rows(data: bytes, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -202,7 +211,7 @@ def read_records(
         elif not isinstance(record[spec.text_field], str):
             found.rejects.append((position, "field_not_text"))
         else:
-            text = record[spec.text_field].encode("utf-8", "replace").decode()
+            text = record[spec.text_field]
             if spec.by_punctuation(input_format):
                 lines = [sentence.encode() for sentence in split_text(text)]
             else:

@@ -357,9 +357,13 @@ class TestJsonLines:
         }
 
     def test_what_pythons_json_writes_is_read(self, folder: Path):
-        record = json.dumps({"text": "a\ud800b", "x": float("nan")})
-        path = write(folder, record.encode(), "n.jsonl")
-        assert lines_of(collect(list_sources([str(path)]), DocumentSpec())) == [[b"a?b"]]
+        records = [{"text": "a", "x": float("nan")}, {"text": "a\ud800b"}, {"text": "😀"}]
+        path = write(folder, "\n".join(map(json.dumps, records)).encode(), "n.jsonl")
+        found = collect(list_sources([str(path)]), DocumentSpec())
+        assert sorted(lines_of(found)) == [[b"a"], ["😀".encode()]]
+        assert found.rejects == [(24, "undecodable")]
+        found = collect(list_sources([str(path)]), DocumentSpec(encoding_errors="replace"))
+        assert sorted(lines_of(found)) == [[b"a"], ["a\ufffdb".encode()], ["😀".encode()]]
 
     @pytest.mark.parametrize("block", [1, 5, 32, 1 << 22])
     @pytest.mark.parametrize("target", [16, 64, 1 << 20])

@@ -73,7 +73,29 @@ CASES = {
     "k.txt.gz": (gzip.compress(parquet()), "gzip-compressed and holds a Parquet file, not text"),
     "l.txt": (b"some\0thing", "binary (byte 4 is NUL), not text; leave it out"),
     "m.txt": ("text".encode("utf-16"), "UTF-16; give --encoding=utf-16"),
+    "n.txt": (b'\n{"id": 1, "text": "a"}\n{"id": 2}\n', "JSONL by its content, and its name does "
+              "not say so; give --input_format=jsonl, or --input_format=text if it is to be read"),
+    "o.dat": (b'\xef\xbb\xbf{"text": "' + b"a " * 50000, "JSONL by its content"),
+    "o.txt.gz": (gzip.compress(b'{"text": "a"}'), "JSONL by its content"),
+    "p": (b'[\n  {"text": "a"}]', "JSON by its content, and its name does not say so; give "
+                                  "--input_format=json,"),
+    "q.txt": (b'id,text\r\n1,"Yes, ""a\n\nb"""\r\n', "CSV by its content, and its name does not "
+                                                      "say so; give --input_format=csv,"),
+    "r.txt": (b'"3","a, b"\n"4","c, d"\n' * 5000, "CSV by its content"),
+    "s.txt": (b'label,text\n1,"' + b"a, b\n" * 50000, "CSV by its content"),
+    "t.txt": (b",text,label\n0,a,1\n1,b,0\n\n", "CSV by its content"),
+    "u.tab": (b'"a" sentence, no more\t1\nanother\t0\n', "TSV by its content"),
+    "v.txt": (b"1;Yes, a\n2;b\n", "CSV by its content, and its name does not say so; give "
+                                  "--input_format=csv --delimiter=';',"),
 }  # fmt: skip
+
+
+PROSE = (
+    "Yes, he said.\nNo, he said.\n", "1,000 men.\n\n2,000 women.\n", "one,two\n", "text\na,b\n",
+    "\tIndented.\n\tAs in books.\n", "Like verse,\nOf lines,\n", '"Go," he said, "on."\n"No,"\n',
+    'one,two\nthree,four\n"Go," he said.\n', "{a: 1}\n", "[1, 2]\n", '{"a set"}\n',
+    '"never closed, and\nmore\n' * 9,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -93,7 +115,17 @@ def test_text_passes(tmp_path: Path) -> None:
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress(TEXT))
     (tmp_path / "d.txt.gz").write_bytes(gzip.compress(TEXT)[:20])
     (tmp_path / "e.txt").write_bytes(b"")
+    for number, prose in enumerate(PROSE):
+        (tmp_path / f"{number}.txt").write_text(prose)
     check_contents(list_sources([f"{tmp_path}/*"]), SPEC)
+
+
+def test_rows_may_be_asked_for_as_plain_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b'{"text": "a"}\n')
+    check_contents(list_sources([f"{tmp_path}/*"]), SPEC, by_name=False)
+    (tmp_path / "a.txt").write_bytes('{"text": "a"}\n'.encode("utf-16"))
+    with pytest.raises(UsageError, match="is JSONL by its content"):
+        check_contents(list_sources([f"{tmp_path}/*"]), DocumentSpec(encoding="utf-16"))
 
 
 def test_nul_bytes_are_utf_16(tmp_path: Path) -> None:

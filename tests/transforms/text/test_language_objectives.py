@@ -22,7 +22,16 @@ from recordmill.transforms.text.chunks import CHUNK_PURPOSE, ChunkCutter, Chunks
 from recordmill.transforms.text.corruption import CorruptionSpec, Denoiser
 from recordmill.transforms.text.objective import ExampleBatch, Objective
 from recordmill.transforms.text.packing import FilledRows
-from recordmill.transforms.text.text_spec import T5, AnyObjective, Bert, Gpt, Mlm, T5Tokens, Ul2
+from recordmill.transforms.text.text_spec import (
+    T5,
+    AnyObjective,
+    Bert,
+    Gpt,
+    Mlm,
+    MlmTokens,
+    T5Tokens,
+    Ul2,
+)
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS, Vocabulary
 
 MIDDLES = ("<fim_prefix>", "<fim_suffix>", "<fim_middle>")
@@ -131,6 +140,15 @@ def tokens_in(documents: list[list[list[int]]], *ends: int) -> Counter[int]:
     return found
 
 
+def assert_is_whole(
+    found: Counter[int], expected: Counter[int], batches: list[ExampleBatch]
+) -> None:
+    """Checks that all tokens are there, but those of rows that are too short for a span."""
+    missing = expected - found
+    assert not found - expected
+    assert missing.total() == count(batches, "rows_too_short")
+
+
 def rows_of_gpt(batches: list[ExampleBatch], form: str) -> list[list[int]]:
     """The rows that examples were made of: inputs, and the label that is no input."""
     if form == "seqio":
@@ -217,6 +235,20 @@ def test_gpt_fields_are_those_of_plain_python(packing: str) -> None:
     assert ends == len(documents)
 
 
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_documents_that_are_joined_have_an_end_between_them(rate: float) -> None:
+    tokens = 32 * (LENGTH + 1)  # of a chunk
+    sizes = (2 * tokens + 9, 5, tokens - 1, tokens, 30, 3 * tokens, 11)
+    documents = [[[20 + i] * size] for i, size in enumerate(sizes)]
+    objective = gpt("cerebras", "concat", fim_rate=rate)
+    for row in rows_of_gpt(batches_of(objective, documents), "cerebras"):
+        for token, following in itertools.pairwise(t for t in row if t >= 20 or t == SEP):
+            assert token in (following, SEP) or following == SEP
+    objective = gpt("cerebras", "concat")
+    rows = rows_of_gpt(batches_of(objective, documents), "cerebras")
+    assert sum(len(row) < LENGTH + 1 for row in rows) <= 1
+
+
 def test_a_tail_of_one_token_is_written() -> None:
     batches = batches_of(gpt("cerebras", "none"), [[[20] * (LENGTH + 1)]])
     rows = rows_of_gpt(batches, "cerebras")
@@ -260,6 +292,21 @@ def test_middles_are_moved_within_rows(packing: str) -> None:
             assert row.count(prefix) == row.count(suffix) == row.count(middle)
 
 
+@pytest.mark.parametrize("crosses", [False, True])
+@pytest.mark.parametrize("kind", [Mlm, MlmTokens])
+def test_what_windows_repeat_is_counted(kind: Any, crosses: bool) -> None:
+    objective = bound(kind(max_seq_length=LENGTH, allow_cross_document_examples=crosses))
+    documents = corpus()
+    batches = batches_of(objective, documents, copies=2)
+    num_chunks = len(chunks_of(objective, documents))
+    assert num_chunks > len(documents)
+    tokens = sum(int(n) - 2 for batch in batches for n in batch.lengths)  # [CLS] and [SEP]
+    ends = num_chunks - 1 if crosses else 0
+    repeated = count(batches, "repeated_tokens")
+    assert tokens - repeated == 2 * (tokens_in(documents).total() + ends)
+    assert 0.1 < repeated / tokens < 0.5
+
+
 def restored(inputs: list[int], targets: list[int]) -> list[int]:
     """A row from input and target, whose sentinels are behind the vocabulary."""
     spans: dict[int, list[int]] = {}
@@ -271,6 +318,21 @@ def restored(inputs: list[int], targets: list[int]) -> list[int]:
         else:
             spans[sentinel].append(token)
     return [t for token in inputs for t in spans.get(token, [token])]
+
+
+@pytest.mark.parametrize("name", ["t5", "ul2", "t5_tokens"])
+def test_rows_of_one_token_which_have_no_span_are_left_out_and_counted(name: str) -> None:
+    objective: Any = t5(name)
+    documents = [[[20] * (objective.spec.row_tokens + 1)], [[21]], [[22, 23]]]
+    batches = batches_of(objective, documents)
+    assert sum(len(batch.lengths) for batch in batches) == 2
+    assert count(batches, "rows_too_short") == 2
+    assert count(batches, "documents_in_rows") == 3
+    if name != "t5_tokens":
+        sentinels = [[t for t in row if t >= len(VOCABULARY)] for row in column(batches, "inputs")]
+        assert all(sentinels)
+    [only] = batches_of(objective, [[[20]], [[21]]])
+    assert (len(only.lengths), only.counts["rows_too_short"]) == (0, 2)
 
 
 @pytest.mark.parametrize("packing", ["none", "concat", "best_fit"])
@@ -286,7 +348,7 @@ def test_span_corruption_has_every_token_once_in_each_copy(name: str, packing: s
         assert len(row_inputs) <= LENGTH
         found.update(restored(row_inputs[:-1], row_targets[:-1]))
     expected = tokens_in(documents, *(() if packing == "none" else (SEP,)))
-    assert found == Counter({token: 2 * n for token, n in expected.items()})
+    assert_is_whole(found, Counter({token: 2 * n for token, n in expected.items()}), batches)
     assert len({tuple(row) for row in inputs}) > 0.7 * len(inputs)  # copies differ
     tokens = sum(int(n) for batch in batches for n in batch.lengths)
     assert tokens == found.total()
@@ -322,7 +384,8 @@ def test_inputs_begin_with_the_mode_of_their_denoiser(form: str, packing: str) -
         if form == "seqio":
             assert body.pop() == SEP
         tokens.update(restored(body, labels))
-    assert tokens == tokens_in(documents, *(() if packing == "none" else (SEP,)))
+    expected = tokens_in(documents, *(() if packing == "none" else (SEP,)))
+    assert_is_whole(tokens, expected, batches)
     # The first denoiser is regular, the second extreme, and the last sequential.
     counts = [count(batches, f"denoiser_{i}_examples") for i in range(3)]
     assert [found[mode] for mode in modes] == [counts[0], counts[2], counts[1]]
@@ -374,7 +437,8 @@ def test_rows_for_the_reader_are_the_rows_that_are_corrupted() -> None:
         found = column(batches_of(t5("t5_tokens", packing), documents), "targets")
         assert found == rows
         ends = () if packing == "none" else (SEP,)
-        assert Counter(token for row in found for token in row) == tokens_in(documents, *ends)
+        tokens = Counter(token for row in found for token in row)
+        assert_is_whole(tokens, tokens_in(documents, *ends), made)
 
 
 @pytest.mark.parametrize("packing", ["concat", "best_fit"])

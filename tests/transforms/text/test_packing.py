@@ -142,6 +142,23 @@ def test_documents_that_are_cut_are_counted_once() -> None:
     assert count_cut(packed, chunks, seed) == {"documents_in_rows": 3, "documents_cut": 2}
 
 
+def test_open_parts_are_joined_with_no_other() -> None:
+    # The second and the last one go on in another part: behind them there is no end.
+    is_open = np.array([False, True, False, True, False])
+    parts = parts_of([3, 20, 4, 13, 5])
+    packed = pack(parts, packing="concat", capacity=10, is_open=is_open)
+    rows = [
+        packed.parts.wholes[begin:end].tolist()
+        for begin, end in zip(packed.splits[:-1], packed.splits[1:], strict=True)
+    ]
+    assert rows == [[1], [1], [3], [3], [0, 2, 4], [4]]
+    assert packed.parts.lengths.tolist() == [10, 10, 10, 3, 3, 4, 3, 2]
+    longer = packed.longer_than(3)
+    assert longer.parts.wholes.tolist() == [1, 1, 3, 0, 2, 4]
+    assert longer.splits.tolist() == [0, 1, 2, 3, 6]
+    assert longer.keys.tolist()[-1] == 0
+
+
 def test_prompts_are_no_answers() -> None:
     packed = pack(parts_of([6, 2]), packing="concat", capacity=8)
     rows = fill_rows(

@@ -310,6 +310,15 @@ def test_wrong_arguments(
     assert not (tmp_path / "ds").exists()
 
 
+def test_padding_of_another_id_than_the_tokenizers_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "v.txt").write_text("[UNK]\n[CLS]\n[SEP]\n[MASK]\n[PAD]\nthe\n")
+    WriteText(str(tmp_path / "ds"), objective=Bert(), tokenizer=f"{tmp_path}/v.txt")
+    assert "v.txt has the padding token as id 4, and objective=Bert" in caplog.text
+    assert "--" not in caplog.text
+
+
 def test_a_dataset_is_replaced_only_when_asked_for(
     write: Write, vocab_file: str, tmp_path: Path
 ) -> None:
