@@ -29,7 +29,7 @@ def without_stage_names(text: str) -> str:
 
 
 def describe_lack(error: BaseException) -> str:
-    """Returns what to do where the system refused space, files, threads or memory; "" for others."""
+    """Returns what to do where space, files, threads or memory were refused; "" for others."""
     text = f"{type(error).__name__}: {error}"
     return next((line for part, line in _LACKS.items() if part in text), "")
 
