@@ -238,7 +238,7 @@ def test_too_few_threads_are_one_line(
     assert main([*_TEXT, "--direct_num_workers=2"]) == 1
     (shown,) = capsys.readouterr().err.splitlines()
     assert shown.startswith("recordmill: fewer than 40 threads can be started: ")
-    assert "(ulimit -u, or that of the container)" in shown
+    assert "(ulimit -u, -v, or that of the container)" in shown
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from warnings import catch_warnings, simplefilter
 
 from recordmill.records.errors import RunError
 
-JOB_BYTES = 600_000_000  # of addresses: less than a job takes, and libraries load
-TENSORFLOW_BYTES = 2_000_000_000  # TensorFlow takes about as many
+# Of addresses. Each thread of a library takes an arena of malloc, and each library a thread a core.
+_BASE_BYTES, _CORE_BYTES = 800_000_000, 64_000_000
+TENSORFLOW_BYTES = 2_400_000_000  # TensorFlow takes about as many
 _FEWER = "or give it fewer workers (--direct_num_workers)"
 TOO_LITTLE_MEMORY = (
     f"not enough memory; see the limits of this machine (ulimit -v), {_FEWER[3:]}, and run the "
@@ -25,7 +26,7 @@ TOO_LITTLE_MEMORY = (
 )
 TOO_FEW_FILES = f"too many open files; raise their limit (ulimit -n), {_FEWER}, and start it again"
 TOO_FEW_THREADS = (
-    "no more threads or processes can be started; raise their limit (ulimit -u, or that of the "
+    "no more threads or processes can be started; raise their limit (ulimit -u, -v, or that of the "
     f"container), {_FEWER}, and start it again"
 )
 
@@ -37,7 +38,7 @@ def check_limits(workers: int) -> None:
       RunError: it has not; says which limit to raise.
     """
     files, threads = 16 + 4 * workers, 32 + 4 * workers
-    check_memory(JOB_BYTES)
+    check_memory(_BASE_BYTES + _CORE_BYTES * (os.cpu_count() or 1))
     opened: list[int] = []
     try:
         opened.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(files))
@@ -59,7 +60,7 @@ def check_memory(size: int) -> None:
     try:
         mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANON, mmap.PROT_READ).close()
     except OSError as error:
-        raise RunError(f"{size / 1e9:g} GB more cannot be had: {TOO_LITTLE_MEMORY}") from error
+        raise RunError(f"{size / 1e9:.1f} GB more cannot be had: {TOO_LITTLE_MEMORY}") from error
 
 
 def _has_threads(count: int) -> bool:

@@ -30,7 +30,7 @@ def test_tensorflow_is_loaded_and_used_in_silence(monkeypatch: pytest.MonkeyPatc
     ("start", "said"),
     [
         (["-OO"], "needs docstrings, which PYTHONOPTIMIZE=2 leaves out"),
-        ([], "2 GB more cannot be had: not enough memory"),
+        ([], "2.4 GB more cannot be had: not enough memory"),
     ],
 )
 def test_what_tensorflow_lacks_is_said_before_it_is_loaded(start: list[str], said: str) -> None:
