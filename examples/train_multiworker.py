@@ -3,10 +3,11 @@
     python examples/train_multiworker.py --model=bert --dataset=ds --vocab_file=vocab.txt
     python examples/train_multiworker.py --model=cnn --dataset=images --num_workers=2
 
-This one command starts all workers on this machine, and ends all when one dies. The same command
-again goes on from the last checkpoint, with the same losses as if nothing had happened: it holds
-the model and the reader's state. What it reads is what `recordmill text --task=bert` (or `mlm`, or
-`mlm_tokens`, then masked anew each epoch) and `recordmill images --task=classification` wrote.
+This one command starts all workers on this machine, and ends all when one dies; they end with it,
+however it ends. The same command again goes on from the last checkpoint, with the same losses as if
+nothing had happened: it holds the model and the reader's state. What it reads is what `recordmill
+text --task=bert` (or `mlm`, or `mlm_tokens`, then masked anew each epoch) and `recordmill images
+--task=classification` wrote.
 
 Each worker writes TensorBoard summaries (`<work_dir>/logs/worker-<i>`); the first one writes
 `losses.jsonl`, and `evaluation.json`: mean, variance and worst worker.
@@ -25,6 +26,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from itertools import islice
@@ -35,6 +37,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "0")
 
 from multiworker_models import bert_task, cnn_task
+
+LAUNCHER = "MULTIWORKER_LAUNCHER"  # the variable that tells workers its process id
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -105,7 +109,7 @@ def launch(options: argparse.Namespace) -> int:
     processes = []
     for index in range(options.num_workers):
         config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
-        environment = os.environ | {"TF_CONFIG": json.dumps(config)}
+        environment = os.environ | {"TF_CONFIG": json.dumps(config), LAUNCHER: str(os.getpid())}
         command = [sys.executable, *sys.argv]
         processes.append(subprocess.Popen(command, env=environment))
     print("workers:", *(process.pid for process in processes), flush=True)
@@ -305,7 +309,16 @@ class ReaderProgress:
         return reader.dataset()
 
 
+def end_with_launcher() -> None:
+    """Ends this process once its launcher is gone, however that ended; it may wait for others."""
+    while os.getppid() == int(os.environ[LAUNCHER]):
+        time.sleep(0.2)
+    os._exit(1)
+
+
 def work(options: argparse.Namespace) -> None:
+    if LAUNCHER in os.environ:  # a cluster starts its workers by other means
+        threading.Thread(target=end_with_launcher, daemon=True).start()
     worker = Worker(options)
     worker.train()
     worker.evaluate()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import os
 import signal
 import sys
@@ -27,9 +28,11 @@ from recordmill.pipelines.command_table import (
     load,
     main_help,
 )
+from recordmill.pipelines.engines.error_text import describe_lack
 from recordmill.pipelines.faces import Given, Parser, full_help, page_help, refuse_unknown
 from recordmill.records.errors import RunError, UsageError, hide_passwords
 from recordmill.records.spec import Option
+from recordmill.transforms.dataset.limits import check_limits
 from recordmill.transforms.text.presets import presets_help
 
 
@@ -50,12 +53,6 @@ def _loading() -> Iterator[None]:
 _MOST_CHARACTERS = 3000  # of an error
 _BROKEN_PIPE_STATUS = 128 + 13  # as a shell reports a process that SIGPIPE has killed
 _ENGINE_THREAD = "stages"  # of `engines/local.py`
-
-
-_NO_MEMORY = (
-    "not enough memory; see the limits of this machine (ulimit -v), give it fewer workers "
-    "(--direct_num_workers), and run the same command again"
-)
 
 
 def _run(arguments: list[str]) -> int:
@@ -87,6 +84,7 @@ def _run(arguments: list[str]) -> int:
                 load("recordmill.pipelines.config_files:add_config")(given, options)
         call = Call(command=command, given=given)
         call.check()
+        check_limits(call.workers)
         with call.preloading():
             with _loading():
                 load(command.function)
@@ -146,6 +144,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs a command; returns its exit status."""
     # At the end of a process Python would look for garbage among all that libraries have made.
     atexit.register(gc.freeze)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error has it
     try:
         with _signals_interrupt(), _flushed_output():
             return _run(sys.argv[1:] if arguments is None else arguments)
@@ -160,8 +160,11 @@ def main(arguments: list[str] | None = None) -> int:
     except OutputError as error:
         _print_error(error)
         return _end(1)
-    except MemoryError:
-        _print_error(_NO_MEMORY)
+    except (MemoryError, OSError, RuntimeError, ImportError) as error:
+        lack = describe_lack(error)
+        if not lack:
+            raise
+        _print_error(lack)
         return _end(1)
     except KeyboardInterrupt as error:
         given = sys.argv[1:] if arguments is None else arguments

@@ -122,19 +122,23 @@ class Call:
         for kind in self.command.kinds():
             self.make(kind)
 
+    @property
+    def workers(self) -> int:
+        """The number of processes of this machine that the command may begin."""
+        if not self.command.loads:
+            return 1
+        engine = self.make(EngineSpec)
+        return engine.direct_num_workers or usable_cores() if engine.runner in LOCAL_RUNNERS else 1
+
     def preloading(self) -> AbstractContextManager[object]:
         """Begins to load what workers need, before this process loads the same itself.
 
         It does so where they are processes of this machine, and the command is a job whose input
         may be worth several.
         """
-        if not self.command.loads:
+        if self.workers == 1:
             return nullcontext()
-        engine = self.make(EngineSpec)
-        workers = engine.direct_num_workers or usable_cores()
-        if engine.runner not in LOCAL_RUNNERS or workers == 1:
-            return nullcontext()
-        if not engine.direct_num_workers and self._is_small():
+        if not self.make(EngineSpec).direct_num_workers and self._is_small():
             return nullcontext()
         return preloading(self.command.loads)
 

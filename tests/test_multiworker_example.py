@@ -124,6 +124,17 @@ def test_bert_killed_in_mid_epoch_goes_on_with_the_same_losses(
         assert found == {"loss": list(expected), "evaluation_loss": [len(expected)]}
 
 
+def test_workers_end_with_their_launcher(tmp_path: Path) -> None:
+    dataset = write_images(tmp_path / "images", {"train": 64, "validation": 16})
+    flags = ["--model=cnn", f"--dataset={dataset}", "--epochs=1000", "--step_seconds=1"]
+    with training(tmp_path / "work", *flags) as process:
+        assert process.stdout is not None
+        assert any(line.startswith("workers:") for line in process.stdout)
+        os.kill(process.pid, signal.SIGKILL)
+        # The workers have the pipe, too: it ends with the last of them.
+        process.communicate(timeout=SECONDS)
+
+
 COLOURS = np.array([[200, 30, 30], [30, 200, 30], [30, 30, 200]])
 
 

@@ -31,15 +31,14 @@ _SOURCES = {page: source for source, page in REPOSITORY_PAGES.items()}
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
-def on_config(config: Any) -> Any:
-    """Links the folders under the names that they are imported by, for mkdocstrings."""
+def on_startup(**_: Any) -> None:
+    """Links the folders under the names that they are imported by, before mkdocstrings looks."""
     folder = ROOT / "build" / "typed" / "recordmill"
     folder.mkdir(parents=True, exist_ok=True)
     for package in PACKAGES:
         link = folder / package
         if not link.is_symlink():
             link.symlink_to(os.path.relpath(ROOT / package, folder))
-    return config
 
 
 def _rejects_page() -> str:

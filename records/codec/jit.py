@@ -27,6 +27,13 @@ from typing import Any, TypeVar
 import numba
 
 from recordmill.records.codec import numba_internals as compat
+from recordmill.records.errors import UsageError
+
+if numba.config.DISABLE_JIT:
+    raise UsageError(
+        "NUMBA_DISABLE_JIT is set, and without compiled code reading and writing records takes "
+        "hours; unset it, and run the same command again"
+    )
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

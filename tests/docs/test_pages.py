@@ -15,6 +15,7 @@ import api_reference
 import doc_blocks
 import flag_reference
 import pytest
+import site_hooks
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines.command_table import COMMANDS
@@ -185,3 +186,13 @@ def test_an_error_that_no_docstring_names_is_noticed() -> None:
             raise ValueError(f"the value must be at least 0, got {value}")
 
     assert raised_by(check) == {"ValueError"}
+
+
+def test_the_first_build_of_a_clone_finds_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The links are made at the start: in `on_config` mkdocstrings looks before the hooks."""
+    monkeypatch.setattr(site_hooks, "ROOT", tmp_path)
+    site_hooks.on_startup(command="build", dirty=False)
+    links = {link.name: link.readlink() for link in (tmp_path / "build/typed/recordmill").iterdir()}
+    assert links == {name: Path("../../..", name) for name in site_hooks.PACKAGES}

@@ -80,14 +80,17 @@ def test_as_supervised(foreign: ForeignCalls, datasets: dict[str, Path], task: s
 
 
 def test_load_by_name(foreign: ForeignCalls, datasets: dict[str, Path], tmp_path: Path) -> None:
-    """`tfds.load(name, data_dir=…)` finds NAME/VERSION."""
+    """`tfds.load(name, data_dir=…)` finds the folder NAME/VERSION, as NAME and NAME:VERSION."""
     from recordmill.pipelines.command_line import main
 
     source = datasets["classification"].parent / "classification"
     output = tmp_path / "creatures/3.0.1"
     line = [f"--input={source}", f"--output={output}", "--direct_num_workers=1"]
     assert main(["images", *line]) == 0
-    call = {"folder": str(tmp_path), "name": "creatures", "split": "train", "as_supervised": True}
-    (found,) = foreign.run("tfds_reader", call)
-    assert not isinstance(found, ForeignError), found
-    assert len(found["0"]) == COUNT
+    call = {"folder": str(tmp_path), "split": "train", "as_supervised": True}
+    names = ("creatures", "creatures:3.0.1", "creatures/3.0.1")
+    *read, refused = foreign.run("tfds_reader", *({**call, "name": name} for name in names))
+    for found in read:
+        assert not isinstance(found, ForeignError), found
+        assert len(found["0"]) == COUNT
+    assert isinstance(refused, ForeignError)

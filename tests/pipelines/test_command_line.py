@@ -197,3 +197,88 @@ def test_too_little_memory_is_one_line(
     monkeypatch.setattr(command_line, "_run", fail)
     assert command_line.main(["verify"]) == 1
     assert capsys.readouterr().err.startswith("recordmill: not enough memory; see the limits")
+
+
+_LIMITED = """
+import resource, sys
+limit = getattr(resource, sys.argv[1])
+resource.setrlimit(limit, (int(sys.argv[2]), resource.getrlimit(limit)[1]))
+from recordmill.pipelines.command_line import main
+sys.exit(main(sys.argv[3:]))
+"""
+_TEXT = ["text", "--input=.", "--output=ds", "--task=mlm", "--vocab_file=none"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "said"),
+    [
+        ("RLIMIT_AS", 300_000_000, "not enough memory; see the limits of this machine (ulimit -v)"),
+        ("RLIMIT_NOFILE", 20, "too many open files; raise their limit (ulimit -n)"),
+    ],
+)
+def test_a_low_limit_is_one_line(limit: str, value: int, said: str) -> None:
+    line = [sys.executable, "-c", _LIMITED, limit, str(value), *_TEXT, "--direct_num_workers=2"]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 1
+    (shown,) = done.stderr.splitlines()
+    assert said in shown
+
+
+def test_too_few_threads_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[object] = []
+
+    def start(*_: object) -> None:
+        if len(started) == 25:
+            raise RuntimeError("can't start new thread")
+        started.append(None)
+
+    monkeypatch.setattr("_thread.start_new_thread", start)
+    assert main([*_TEXT, "--direct_num_workers=2"]) == 1
+    (shown,) = capsys.readouterr().err.splitlines()
+    assert shown.startswith("recordmill: fewer than 40 threads can be started: ")
+    assert "(ulimit -u, -v, or that of the container)" in shown
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(24, "Too many open files"), "too many open files; raise"),
+        (BlockingIOError(11, "Resource temporarily unavailable"), "no more threads or processes"),
+        (RuntimeError("can't start new thread"), "no more threads or processes"),
+        (ImportError("libx.so: failed to map segment from shared object"), "not enough memory"),
+    ],
+)
+def test_what_the_system_refuses_later_is_one_line(
+    error: Exception,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def fail(arguments: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(command_line, "_run", fail)
+    assert main(["text"]) == 1
+    (shown,) = capfd.readouterr().err.splitlines()
+    assert shown.startswith(f"recordmill: {said}")
+
+
+def test_kernels_are_compiled_or_refused() -> None:
+    line = [sys.executable, "-c", "import recordmill.records.codec.jit"]
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(line, capture_output=True, text=True, env=environment)
+    assert "UsageError: NUMBA_DISABLE_JIT is set, " in done.stderr.splitlines()[-1]
+
+
+def test_names_that_a_terminal_cannot_show_are_escaped(tmp_path: Path) -> None:
+    for label in ("b", "\u044f"):
+        (tmp_path / "in" / label).mkdir(parents=True)
+        (tmp_path / "in" / label / "0.jpg").write_bytes(jpeg(8, 8))
+    flags = [f"--input={tmp_path}/in", f"--output={tmp_path}/ds", "--task=classification"]
+    line = [sys.executable, "-m", "recordmill.pipelines", "images", *flags]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run(line, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "classes of train: 2: b 1, \\u044f 1" in done.stdout

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,18 @@ def test_perf_input_fn(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(lines) == 4
     for line, pattern in zip(lines, LINES, strict=True):
         assert re.fullmatch(pattern, line), line
+
+
+@pytest.mark.slow
+def test_no_step_has_the_import_of_tensorflow() -> None:
+    program = (
+        "import sys\n"
+        "from recordmill.reader.performance import perf_input_fn\n"
+        "seen = []\n"
+        "perf_input_fn(lambda _: seen.append('tensorflow' in sys.modules) or [{}], None)\n"
+        "sys.exit(seen != [True])"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_perf_input_fn_stops_in_time(path: Path) -> None:

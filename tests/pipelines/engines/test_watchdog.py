@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from recordmill.pipelines.engines.activity import Activity
@@ -28,6 +29,12 @@ from tests.transforms.dataset.toy_stages import call
 def wait_for_a_pipe(path, number):
     with open(path) as handle:
         return handle.read()
+
+def stop(path, number):
+    import os, signal
+    with open(path + f".d/stopped-{number}", "w") as handle:
+        handle.write(str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 def work_slowly(path, number):
     import time
@@ -80,6 +87,18 @@ def test_a_run_whose_workers_wait_for_a_pipe_ends_and_says_where(
     assert lines[-1].startswith("recordmill: no process of this run has computed, read or written")
     assert "anything for 4 s" in lines[-1]
     assert "Traceback" not in shown.stderr
+
+
+@pytest.mark.slow
+def test_stopped_workers_end_with_the_run(tmp_path: Path) -> None:
+    shown = _run("stop", 2, tmp_path)
+    assert shown.returncode == 1, shown.stderr
+    stopped = [int(path.read_text()) for path in (tmp_path / "pipe.d").glob("stopped-*")]
+    standing = shown.stderr.splitlines()[1:-1]
+    assert sorted(standing) == sorted(
+        f"recordmill:   worker {each}: does not answer (its state is stopped)" for each in stopped
+    )
+    assert not any(psutil.pid_exists(each) for each in stopped)
 
 
 @pytest.mark.slow

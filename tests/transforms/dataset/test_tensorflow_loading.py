@@ -26,6 +26,24 @@ def test_tensorflow_is_loaded_and_used_in_silence(monkeypatch: pytest.MonkeyPatc
     assert (done.stdout, done.stderr) == ("True 1\n", "")
 
 
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (["-OO"], "needs docstrings, which PYTHONOPTIMIZE=2 leaves out"),
+        ([], "2.4 GB more cannot be had: not enough memory"),
+    ],
+)
+def test_what_tensorflow_lacks_is_said_before_it_is_loaded(start: list[str], said: str) -> None:
+    program = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (1_500_000_000, -1))\n"
+        "from recordmill.transforms.dataset.tensorflow_loading import load_tensorflow\n"
+        "load_tensorflow()"
+    )
+    line = [sys.executable, *start, "-c", program]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert said in done.stderr.splitlines()[-1]
+
+
 def test_bench_loads_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
     monkeypatch.setattr(bench, "load_quietly", lambda *modules: loaded.extend(modules))

@@ -1,0 +1,85 @@
+"""What the system must give a process, tried before libraries need it.
+
+Where these get no thread or no memory they end the process, or send it SIGINT as OpenBLAS does, or
+hang: no error could be told then. So it is tried, which limits of all kinds answer (`ulimit`, a
+container's), also where other processes of the user have a share of them.
+"""
+
+from __future__ import annotations
+
+import _thread
+import mmap
+import os
+import threading
+from contextlib import suppress
+from warnings import catch_warnings, simplefilter
+
+from recordmill.records.errors import RunError
+
+# Of addresses. Each thread of a library takes an arena of malloc, and each library a thread a core.
+_BASE_BYTES, _CORE_BYTES = 800_000_000, 64_000_000
+TENSORFLOW_BYTES = 2_400_000_000  # TensorFlow takes about as many
+_FEWER = "or give it fewer workers (--direct_num_workers)"
+TOO_LITTLE_MEMORY = (
+    f"not enough memory; see the limits of this machine (ulimit -v), {_FEWER[3:]}, and run the "
+    "same command again"
+)
+TOO_FEW_FILES = f"too many open files; raise their limit (ulimit -n), {_FEWER}, and start it again"
+TOO_FEW_THREADS = (
+    "no more threads or processes can be started; raise their limit (ulimit -u, -v, or that of the "
+    f"container), {_FEWER}, and start it again"
+)
+
+
+def check_limits(workers: int) -> None:
+    """Checks that a command with some worker processes has what it takes.
+
+    Raises:
+      RunError: it has not; says which limit to raise.
+    """
+    files, threads = 16 + 4 * workers, 32 + 4 * workers
+    check_memory(_BASE_BYTES + _CORE_BYTES * (os.cpu_count() or 1))
+    opened: list[int] = []
+    try:
+        opened.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(files))
+    except OSError as error:
+        raise RunError(f"fewer than {files} more files can be opened: {TOO_FEW_FILES}") from error
+    finally:
+        for each in opened:
+            os.close(each)
+    if not _has_threads(threads):
+        raise RunError(f"fewer than {threads} threads can be started: {TOO_FEW_THREADS}")
+
+
+def check_memory(size: int) -> None:
+    """Checks that so many bytes of addresses can be had; no memory is taken for them.
+
+    Raises:
+      RunError: they cannot.
+    """
+    try:
+        mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANON, mmap.PROT_READ).close()
+    except OSError as error:
+        raise RunError(f"{size / 1e9:.1f} GB more cannot be had: {TOO_LITTLE_MEMORY}") from error
+
+
+def _has_threads(count: int) -> bool:
+    """Tries it in a child: threads would leave their arenas of malloc in this process."""
+    try:
+        with catch_warnings():
+            # Python warns where this process has threads: the child shares no lock with them.
+            simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+    except OSError:
+        return False
+    if child:
+        return os.waitpid(child, 0)[1] == 0
+    status = 1
+    with suppress(BaseException):
+        threading.stack_size(65536)
+        held = _thread.allocate_lock()
+        held.acquire()
+        for _ in range(count):
+            _thread.start_new_thread(held.acquire, ())
+        status = 0
+    os._exit(status)
