@@ -6,12 +6,15 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from recordmill.pipelines.command_line import main
+from recordmill.transforms.images.decoding import decode
+from recordmill.transforms.images.image_spec import DecodeSpec
 
 from ..conftest import bert_text, make_documents, make_vocabulary
-from ..pictures import jpeg
+from ..pictures import WHOLE, jpeg
 
 
 @pytest.fixture
@@ -69,3 +72,26 @@ def test_a_link_outside_is_in_the_list_of_rejects(folder: Path) -> None:
     reject = json.loads(path.read_text())
     assert (reject["source"], reject["reason"]) == ("cat/s.jpg", "outside_input")
     assert "first bytes" not in path.read_text()
+
+
+RARE = ("rgb.jp2", "grey_16.j2k", "rgb.avif", "animated.avif", "rgb.tga", "runs.tga", "rgb.ppm",
+        "grey.pgm", "one_bit.pbm")  # fmt: skip
+
+
+def test_rare_formats_are_images_as_any_other(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    (tmp_path / "in/cat").mkdir(parents=True)
+    for number, name in enumerate(RARE):
+        (tmp_path / f"in/cat/{number}_{name.upper()}").write_bytes(WHOLE[name])
+    line = ["images", f"--input={tmp_path}/in", f"--output={tmp_path}/ds", "--splits=train:1"]
+    assert main([*line, "--direct_num_workers=1", "--format=imagenet"]) == 0
+    found = {}
+    for record in tf.data.TFRecordDataset([str(p) for p in tmp_path.glob("ds/train/*")]):
+        feature = tf.train.Example.FromString(record.numpy()).features.feature
+        name = feature["image/filename"].bytes_list.value[0].decode().partition("_")[2].lower()
+        assert feature["image/format"].bytes_list.value == [b"PNG"]
+        found[name] = tf.io.decode_image(feature["image/encoded"].bytes_list.value[0], channels=3)
+    assert found.keys() == set(RARE)
+    for name, shown in found.items():
+        wanted = decode(WHOLE[name], DecodeSpec(), channels=3).pixels
+        np.testing.assert_array_equal(shown.numpy(), wanted)

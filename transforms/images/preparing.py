@@ -14,7 +14,6 @@ from recordmill.transforms.images.augmentation import draw, output_matrix
 from recordmill.transforms.images.colors import recolour
 from recordmill.transforms.images.columns import Prepared
 from recordmill.transforms.images.decoding import (
-    Header,
     ImageRejectedError,
     OpenImage,
     check_extension,
@@ -97,10 +96,11 @@ def prepare(
     # TensorFlow decodes no BMP to one channel.
     to_grey = spec.channels < header.channels or (spec.channels == 1 and header.format == "BMP")
     changed = augmented or to_grey or spec.transform.size is not None
-    if passes_through(header, spec.encode, changed=changed):
+    if passes_through(opened, image_bytes, spec, changed=changed):
         written = _pass_through(opened, image_bytes, spec)
-    else:
-        written = _render_and_encode(opened, parameters, spec)
+    else:  # without loss where nothing but the form changes
+        kept_format = header.format if changed else ""
+        written = _render_and_encode(opened, parameters, spec, kept_format)
     objects, counts = _objects(reference, spec, written.transform)
     counts["images_passed" if written.passed else "images_encoded"] = 1
     if written.passed and header.orientation != 1:
@@ -134,14 +134,14 @@ def _pass_through(opened: OpenImage, image_bytes: bytes, spec: ImageSpec) -> _Wr
 
 
 def _render_and_encode(
-    opened: OpenImage, parameters: Mapping[str, Any], spec: ImageSpec
+    opened: OpenImage, parameters: Mapping[str, Any], spec: ImageSpec, kept_format: str
 ) -> _WrittenImage:
     """Decodes an image, applies size, augmentation and EXIF's turn, and encodes it."""
     header = opened.header
     matrix, size = output_matrix(parameters, header.upright_size, spec.transform)
     with rejecting():
         image = recolour(_render(opened, spec, matrix, size), parameters, spec.transform.fill)
-    data, written_format = _encode(image, header, spec)
+    data, written_format = _encode(image, kept_format, spec)
     turn = upright_matrix(header.orientation, header.width, header.height)
     transform = PixelTransform(matrix.after(turn), (header.width, header.height), size)
     return _WrittenImage(data, written_format, transform, False)
@@ -191,9 +191,9 @@ def _render(
 
 
 def _encode(
-    image: Image.Image, header: Header, spec: ImageSpec
+    image: Image.Image, kept_format: str, spec: ImageSpec
 ) -> tuple[bytes | npt.NDArray[Any], str]:
-    written = spec.encode.written_format(header.format)
+    written = spec.encode.written_format(kept_format)
     if written == "raw":
         return to_pixels(image), ""
     if written == "float":
