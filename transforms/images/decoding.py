@@ -12,7 +12,8 @@ passed through gives a reader what a re-encoded one does:
   management. Grey becomes three equal channels, or colours ITU-R 601 luma, by the channels asked.
 - More than 8 bits a channel become 8 by dropping the lower ones. 32-bit integers and floats are
   refused: their range is unknown.
-- Of several frames (GIF, WebP, PNG, TIFF, AVIF) the first is used, or the image rejected, as `gif` sets.
+- Of several frames (GIF, WebP, PNG, TIFF, AVIF) the first is used, or the image rejected, as `gif`
+  sets.
 - Truncated, broken and empty files, zero sizes and decompression bombs are refused. Nothing that a
   file holds raises anything but `ImageRejectedError`.
 """
