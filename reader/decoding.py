@@ -22,28 +22,33 @@ from recordmill.reader.tensorflow_internals import first_line
 from recordmill.reader.window_reading import read_windows
 
 _BATCH_RECORDS = 64
+_WINDOW_BYTES = 1 << 24
 
 
 def undecodable_records(
-    source: RecordSource, order: Order, transforms: Sequence[Transform]
+    source: RecordSource, ranges: Sequence[RecordRange], transforms: Sequence[Transform]
 ) -> list[tuple[int, UnreadableRecord]]:
-    """Returns the shards and the records of an order that a `Decoder` among transforms fails on.
+    """Returns the shards and the records that a `Decoder` among transforms fails on.
 
     Args:
-      source: of the records.
-      order: whose records are decoded, in the order in which they were written.
+      source: where the records are.
+      ranges: the records.
       transforms: of a reader.
     """
     last = max((n for n, each in enumerate(transforms, 1) if isinstance(each, Decoder)), default=0)
     if not last:
         return []
     whole = [each.whole if isinstance(each, Decoder) else each for each in transforms[:last]]
-    written = replace(order, workers=1, worker=0, seed=None, remainder="keep")
-    some = list(_failing(source, written, whole, _BATCH_RECORDS))
-    suspects = replace(written, record_ranges=tuple(each for each, _ in some))
+    window = max(_BATCH_RECORDS, _WINDOW_BYTES // source.record_bytes)
+    written = Order(
+        tuple(ranges), _BATCH_RECORDS, workers=1, worker=0, seed=None, remainder="keep",
+        window_records=window, block_records=window, whole_shards=bool(source.compression),
+    )  # fmt: skip
+    some = tuple(each for each, _ in _failing(source, written, whole))
+    suspects = replace(written, record_ranges=some, batch_size=1)
     return [
         (one.shard, UnreadableRecord(source.paths[one.shard], one.first, _offset(source, one), why))
-        for one, why in (_failing(source, suspects, whole, 1) if some else ())
+        for one, why in (_failing(source, suspects, whole) if some else ())
     ]
 
 
@@ -51,14 +56,16 @@ def undecodable_message(
     source: RecordSource, order: Order, transforms: Sequence[Transform], step: int
 ) -> str | None:
     """Returns the line for an error of a decoder in a step of an order, None if there is none."""
+    if not any(isinstance(each, Decoder) for each in transforms):
+        return None
     numbers = next(_batches(source, order, [_keys_alone], step))["keys"][:, 1].numpy().tolist()
-    ranges = tuple(
+    ranges = [
         RecordRange(each.shard, each.first + number - each.number, 1, number)
         for number in sorted({*numbers} - {FILLER})
-        for each in order.record_ranges
+        for each in order.stored_ranges
         if each.number <= number < each.number + each.count
-    )
-    found = undecodable_records(source, replace(order, record_ranges=ranges), transforms)
+    ]
+    found = undecodable_records(source, ranges, transforms)
     if not found:
         return None
     return (
@@ -81,10 +88,9 @@ def _batches(
 
 
 def _failing(
-    source: RecordSource, order: Order, transforms: Sequence[Transform], batch_size: int
+    source: RecordSource, order: Order, transforms: Sequence[Transform]
 ) -> Iterator[tuple[RecordRange, str]]:
     """Yields the records of each batch that cannot be decoded, and why."""
-    order = replace(order, batch_size=batch_size)
     batches = _batches(source, order, transforms, 0)
     for step in range(order.steps_per_epoch):
         try:
@@ -92,8 +98,8 @@ def _failing(
         except tf.errors.InvalidArgumentError as error:
             if checked_message(error) is not None:
                 raise
-            begin = step * batch_size
-            for each in _part(order.record_ranges, begin, begin + batch_size):
+            begin = step * order.batch_size
+            for each in _part(order.record_ranges, begin, begin + order.batch_size):
                 yield each, first_line(error)
 
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from recordmill.reader.dataset import FinishedDataset, check_schema, open_dataset
 from recordmill.reader.narrowing import Narrowing
 from recordmill.reader.options import OnError, ReaderOptions
@@ -78,10 +76,7 @@ def open_split(path: str | os.PathLike[str], split: str, options: ReaderOptions)
     if options.on_error != "fail" and options.transforms:
         from recordmill.reader.decoding import undecodable_records
 
-        written = _make_order(
-            source, record_ranges, worker, msgspec.structs.replace(options, reorder=None)
-        )
-        more = undecodable_records(source, written, options.transforms)
+        more = undecodable_records(source, record_ranges, options.transforms)
         skipped = skipped + more
         record_ranges = _without(record_ranges, more, paths, options.on_error)
     order = _make_order(source, record_ranges, worker, options)

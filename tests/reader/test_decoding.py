@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from recordmill.reader import Reader, decode_images, load
+from recordmill.reader import Reader, balance_by_label, decode_images, load
 from recordmill.reader.one_line_errors import ReadError
 from recordmill.records.codec.encoding import Strings
 from recordmill.records.errors import UsageError
@@ -102,6 +102,14 @@ def test_on_error_leaves_them_out(tmp_path: Path, compression: str, crop: float 
     assert sorted(ids(reader)) == list(range(50, 60))
     with pytest.raises(UsageError, match="at least one record must be readable, and 3 in 2 shards"):
         load(path, "train[:50]", on_error="skip_shard", **options)
+
+
+def test_of_a_balanced_order_too(tmp_path: Path) -> None:
+    path = write(tmp_path / "ds", {33: CUT})
+    reorder = balance_by_label(np.arange(60) % 2)
+    with pytest.raises(ReadError, match=r"train-00001-of-00003.tfrecords: record 13 at byte"):
+        ids(load(path, "train", batch_size=20, transform=decode_images(size=SIZE), epochs=4,
+                 reorder=reorder))  # fmt: skip
 
 
 def test_workers_stay_equal(path: Path) -> None:
