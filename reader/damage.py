@@ -12,6 +12,7 @@ import tensorflow as tf
 from recordmill.reader.range_reading import UnreadableRecord, unreadable_in
 from recordmill.reader.record_ranges import Ints
 from recordmill.reader.shard_files import OVERHEAD_BYTES
+from recordmill.reader.tensorflow_internals import first_line
 
 _BATCH_RECORDS = 512
 _THREADS = 4
@@ -36,8 +37,7 @@ def first_unreadable_record(path: str, compression: str, count: int) -> Unreadab
         for _ in records.skip(readable).take(1):
             problem = "it could be read the second time"
     except tf.errors.OpError as error:
-        line = str(error.message).splitlines()[0]
-        problem = line.partition("} ")[2].partition(" [Op:")[0] or line
+        problem = first_line(error)
     return UnreadableRecord(path, readable, size, problem)
 
 

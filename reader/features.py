@@ -13,6 +13,23 @@ Features: TypeAlias = "dict[str, tf.Tensor | tf.RaggedTensor]"
 # Takes `keys [batch_size, 2] int64` too: epoch, and number of the record in the split as written.
 Transform: TypeAlias = "Callable[[Features, tf.Tensor], Features]"
 
+
+class Decoder:
+    """A transform that decodes what records hold, and fails on a record that it cannot decode.
+
+    Attributes:
+      whole: the same, without leaving out a part: fails wherever the transform may.
+    """
+
+    def __init__(self, transform: Transform, whole: Transform) -> None:
+        self._transform = transform
+        self.whole = whole
+
+    def __call__(self, features: Features, keys: tf.Tensor) -> Features:
+        """Returns the decoded features."""
+        return self._transform(features, keys)
+
+
 _Function = TypeVar("_Function", bound="Callable[..., object]")
 
 

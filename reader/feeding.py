@@ -299,4 +299,4 @@ def from_queue(
     examples = tf.data.Dataset.from_generator(epoch, output_signature=dict(element_spec))
     if batch_size is not None:
         examples = examples.batch(batch_size, drop_remainder=drop_remainder)
-    return raise_one_line(examples, lambda _: messages.pop() if messages else None)
+    return raise_one_line(examples, lambda *_: messages.pop() if messages else None)

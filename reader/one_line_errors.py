@@ -20,7 +20,7 @@ from recordmill.reader.tensorflow_internals import (
 )
 from recordmill.records.errors import RunError
 
-Describe: TypeAlias = "Callable[[tf.errors.OpError], str | None]"
+Describe: TypeAlias = "Callable[[tf.errors.OpError, int], str | None]"
 
 _PREFIX = "recordmill: "
 
@@ -70,7 +70,7 @@ def checked_message(error: tf.errors.OpError) -> str | None:
 
 
 def raise_one_line(
-    dataset: tf.data.Dataset, describe: Describe = checked_message
+    dataset: tf.data.Dataset, describe: Describe = lambda error, _: checked_message(error)
 ) -> tf.data.Dataset:
     """Returns the same dataset, whose iterators in Python raise `ReadError`.
 
@@ -78,7 +78,8 @@ def raise_one_line(
 
     Args:
       dataset: to iterate.
-      describe: error -> our line for it, or None for an error that is none of ours.
+      describe: error, elements that the iterator gave before -> our line for it, or None for an
+        error that is none of ours.
     """
     return _OneLineDataset(dataset, describe)
 
@@ -98,23 +99,23 @@ class _OneLineDataset(DatasetOfVariant):
 class _OneLineIterator(OwnedIterator):
     def __init__(self, dataset: tf.data.Dataset, describe: Describe) -> None:
         self._describe = describe
+        self._given = 0
         super().__init__(dataset)
 
     def __next__(self) -> Any:
-        try:
-            return super().__next__()
-        except tf.errors.OpError as error:
-            message = self._describe(error)
-            if message is None:
-                raise
-            raise ReadError(message) from None
+        return self._one_line(super().__next__)
 
     def get_next(self) -> Any:
         """Returns the next element, as `tf.data.Iterator.get_next`."""
+        return self._one_line(super().get_next)
+
+    def _one_line(self, take: Callable[[], Any]) -> Any:
         try:
-            return super().get_next()
+            element = take()
         except tf.errors.OpError as error:
-            message = self._describe(error)
+            message = self._describe(error, self._given)
             if message is None:
                 raise
             raise ReadError(message) from None
+        self._given += 1
+        return element

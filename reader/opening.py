@@ -65,22 +65,27 @@ def open_split(path: str | os.PathLike[str], split: str, options: ReaderOptions)
     shards, record_ranges = _record_ranges(dataset, parts)
     paths = _local_paths(dataset, shards, options)
     guard = ShardGuard(dataset, shards, paths, check_sizes=options.on_error == "fail")
-    skipped, record_ranges = _skip_unreadable(
-        dataset, shards, paths, record_ranges, options.on_error
-    )
+    skipped = _unreadable(dataset, shards, paths, options.on_error)
+    record_ranges = _without(record_ranges, skipped, paths, options.on_error)
     record_bytes = max(1, sum(s.record_bytes for s in shards) // sum(s.records for s in shards))
     source = RecordSource(
         tuple(paths), dataset.manifest.compression,
         _record_offsets(dataset, shards, every_record=bool(skipped)), dataset.schema, narrowing,
         record_bytes, guard,
     )  # fmt: skip
+    if options.on_error != "fail" and options.transforms:
+        from recordmill.reader.decoding import undecodable_records
+
+        more = undecodable_records(source, record_ranges, options.transforms)
+        skipped = skipped + more
+        record_ranges = _without(record_ranges, more, paths, options.on_error)
     order = _make_order(source, record_ranges, worker, options)
     if not order.steps_per_epoch:
         raise UsageError(
             f"{worker.count} workers x batch_size {options.batch_size} must be at most the "
             f"{order.records} records of {split!r}; or give remainder='keep', 'pad' or 'repeat'"
         )
-    return OpenedSplit(dataset, source, order, skipped)
+    return OpenedSplit(dataset, source, order, [record for _, record in skipped])
 
 
 def _record_ranges(
@@ -120,34 +125,40 @@ def _local_paths(
     return ShardCache(os.fspath(options.cache_dir), options.cache_bytes).fetch(dataset, shards)
 
 
-def _skip_unreadable(
-    dataset: FinishedDataset,
-    shards: Sequence[ShardInfo],
-    paths: Sequence[str],
-    record_ranges: list[RecordRange],
-    on_error: OnError,
-) -> tuple[list[UnreadableRecord], list[RecordRange]]:
-    """Returns the records that cannot be read, and the ranges without them, or their shards."""
+def _unreadable(
+    dataset: FinishedDataset, shards: Sequence[ShardInfo], paths: Sequence[str], on_error: OnError
+) -> list[tuple[int, UnreadableRecord]]:
+    """Returns the shards and the records that cannot be read, where they are to be left out."""
     if on_error == "fail":
-        return [], record_ranges
+        return []
     from recordmill.reader.damage import scan_shards
 
     compression = dataset.manifest.compression
     sizes = [shard.record_bytes for shard in shards]
     by_shard = scan_shards(paths, compression, lambda i: dataset.index(shards[i]), sizes)
-    unreadable = [record for records in by_shard for record in records]
+    return [(i, record) for i, records in enumerate(by_shard) for record in records]
+
+
+def _without(
+    record_ranges: list[RecordRange],
+    bad: list[tuple[int, UnreadableRecord]],
+    paths: Sequence[str],
+    on_error: OnError,
+) -> list[RecordRange]:
+    """Returns the ranges without some records, or without their shards."""
+    if not bad:
+        return record_ranges
     if on_error == "skip_shard":
-        corrupt = {i for i, records in enumerate(by_shard) if records}
+        corrupt = {shard for shard, _ in bad}
         kept = [record_range for record_range in record_ranges if record_range.shard not in corrupt]
     else:
-        holes = [(i, record.record) for i, records in enumerate(by_shard) for record in records]
-        kept = without(record_ranges, holes)
+        kept = without(record_ranges, [(shard, record.record) for shard, record in bad])
     if not kept:
         raise UsageError(
-            f"at least one record must be readable, and {len(unreadable)} in {len(paths)} shards "
-            f"are not, first {unreadable[0]}; copy the dataset again"
+            f"at least one record must be readable, and {len(bad)} in {len(paths)} shards are not, "
+            f"first {bad[0][1]}; copy the dataset again, or write it anew"
         )
-    return unreadable, kept
+    return kept
 
 
 def _record_offsets(

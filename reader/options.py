@@ -60,8 +60,9 @@ class ReaderOptions(Spec, frozen=True, kw_only=True):
         "The features that the caller was made for, where a difference should be an error."
     )] = None  # fmt: skip
     on_error: Annotated[OnError, option(
-        '"fail" names the record that cannot be read. "skip_record" and "skip_shard" read all '
-        "shards once at the beginning and leave out what cannot be read: equal work for all."
+        '"fail" names the record that cannot be read, or decoded by `decode_images`. "skip_record" '
+        'and "skip_shard" read and decode all once at the beginning and leave out what cannot be: '
+        "equal work for all."
     )] = "fail"  # fmt: skip
     cache_dir: Annotated[
         str | os.PathLike[str] | None, option("Where to keep copies of remote shards.")

@@ -94,6 +94,11 @@ class Order:
         return sum(record_range.count for record_range in self.record_ranges)
 
     @property
+    def stored_ranges(self) -> tuple[RecordRange, ...]:
+        """Where the records lie that an epoch draws on."""
+        return self.record_ranges
+
+    @property
     def global_batch(self) -> int:
         """The rows of a step, of all workers."""
         return self.batch_size * self.workers

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from recordmill.reader.decoding import undecodable_message
 from recordmill.reader.features import Transform, in_graph
-from recordmill.reader.one_line_errors import raise_one_line
+from recordmill.reader.one_line_errors import checked_message, raise_one_line
 from recordmill.reader.order import Order
 from recordmill.reader.pairs import Pair, pair_maker
 from recordmill.reader.row_parsing import RowParser
@@ -55,4 +56,11 @@ def build_dataset(
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
-    return raise_one_line(dataset.prefetch(tf.data.AUTOTUNE).with_options(options))
+
+    def describe(error: tf.errors.OpError, given: int) -> str | None:
+        message = checked_message(error)
+        if message is None and isinstance(error, tf.errors.InvalidArgumentError):
+            message = undecodable_message(source, order, transforms, start_step + given)
+        return message
+
+    return raise_one_line(dataset.prefetch(tf.data.AUTOTUNE).with_options(options), describe)

@@ -42,7 +42,7 @@ class UnreadableRecord:
     Attributes:
       path: of its shard.
       record: its number in the shard.
-      offset: its first byte in the shard, before compression.
+      offset: its first byte in the shard, before compression; -1 if that is not known.
       problem: why not.
     """
 
@@ -52,7 +52,8 @@ class UnreadableRecord:
     problem: str
 
     def __str__(self) -> str:
-        return f"{self.path}: record {self.record} at byte {self.offset}: {self.problem}"
+        position = f" at byte {self.offset}" if self.offset >= 0 else ""
+        return f"{self.path}: record {self.record}{position}: {self.problem}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,15 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
-__all__ = ["DatasetOfVariant", "OwnedIterator", "assertion_message"]
+__all__ = ["DatasetOfVariant", "OwnedIterator", "assertion_message", "first_line"]
 
 # The kernel of tf.debugging.Assert writes "assertion failed: [<data>]", and escapes the data.
 _ASSERTION = re.compile(r"assertion failed: \[(?P<data>.*)\]$", re.MULTILINE)
+# An error begins with the names of nodes and of iterators, and ends with that of the operation.
+_NODES = re.compile(
+    r"^(\{\{.*?\}\} ?|Error in user-defined function passed to \S+ transformation with iterator: "
+    r"\S+: )*"
+)
 _ESCAPE = re.compile(r"\\([\\'\"])")
 
 
@@ -53,3 +58,9 @@ def assertion_message(error: tf.errors.OpError) -> str | None:
     """Returns the one string that `tf.debugging.Assert` was given, or None for another error."""
     match = _ASSERTION.search(error.message)
     return _ESCAPE.sub(r"\1", match["data"]) if match else None
+
+
+def first_line(error: tf.errors.OpError) -> str:
+    """Returns what an error says, without the names of TensorFlow's nodes."""
+    line = (str(error.message).splitlines() or [""])[0]
+    return _NODES.sub("", line).partition(" [Op:")[0].rstrip(".") or type(error).__name__

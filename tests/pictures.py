@@ -117,7 +117,18 @@ WHOLE: dict[str, bytes] = {
     "pages.tif": animated("TIFF"),
     "grey_16.tif": grey_16_bit("TIFF"),
     "cmyk.tif": encoded(drawn().convert("CMYK"), "TIFF"),
-}
+    "rgb.jp2": encoded(drawn(), "JPEG2000"),
+    "grey_16.j2k": encoded(
+        Image.fromarray(np.full((9, 8), 0x12FF, np.uint16)), "JPEG2000", no_jp2=True
+    ),
+    "rgb.avif": encoded(drawn(), "AVIF", quality=100),
+    "animated.avif": animated("AVIF"),
+    "rgb.tga": encoded(drawn(), "TGA"),
+    "runs.tga": encoded(palette(), "TGA", compression="tga_rle"),
+    "rgb.ppm": encoded(drawn(), "PPM"),
+    "grey.pgm": encoded(drawn().convert("L"), "PPM"),
+    "one_bit.pbm": encoded(drawn().convert("1"), "PPM"),
+}  # fmt: skip
 
 # name -> bytes that are none, and the reason
 BROKEN: dict[str, tuple[bytes, str]] = {
@@ -128,6 +139,15 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "cut.gif": (encoded(drawn(), "GIF")[:-300], "truncated_image"),
     "cut.bmp": (encoded(drawn(), "BMP")[:-300], "truncated_image"),
     "cut.webp": (encoded(drawn(), "WEBP")[:-100], "broken_image"),
+    "cut.jp2": (encoded(drawn(), "JPEG2000")[:-100], "broken_image"),
+    "header.jp2": (encoded(drawn(), "JPEG2000")[:40], "broken_image"),
+    "cut.avif": (encoded(drawn(), "AVIF")[:-100], "broken_image"),
+    "header.avif": (encoded(drawn(), "AVIF")[:60], "broken_image"),
+    "cut.tga": (encoded(drawn(), "TGA")[:-300], "truncated_image"),
+    "cut.pgm": (encoded(drawn().convert("L"), "PPM")[:-100], "truncated_image"),
+    "floats.ppm": (
+        encoded(Image.fromarray(np.ones((4, 4), np.float32)), "PPM"), "unsupported_pixels"
+    ),
     "signature.png": (png()[:8] + b"nothing that is a chunk", "broken_image"),
     "signature.jpg": (b"\xff\xd8\xff\xe0 and no more", "broken_image"),
     "flipped.png": (png()[:200] + b"\0\0\0" + png()[203:], "broken_image"),

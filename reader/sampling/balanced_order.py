@@ -33,6 +33,11 @@ class BalancedOrder(Order):
     shares: dict[int, float]
 
     @property
+    def stored_ranges(self) -> tuple[RecordRange, ...]:
+        """Where the records lie that the table is of."""
+        return self.source
+
+    @property
     def fingerprint(self) -> str:
         """The fingerprint of the order, which differs for other labels or shares."""
         drawn = repr(list(self.shares.items())).encode() + self.labels.astype("<i8").tobytes()

@@ -12,8 +12,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
+
 from recordmill.reader import draws
-from recordmill.reader.features import Features, Transform, in_graph
+from recordmill.reader.features import Decoder, Features, Transform, in_graph
 from recordmill.reader.transforms import boxes as box_ops
 from recordmill.records.augmentations import Crop, augmentation_of
 from recordmill.records.errors import UsageError
@@ -109,7 +111,9 @@ def decode_images(**options: Any) -> Transform:
       UsageError: a wrong value.
       TypeError: an argument that there is not, or no `size`.
     """
-    return in_graph(_ImageDecoding(DecodeOptions(**options)))
+    spec = DecodeOptions(**options)
+    whole = msgspec.structs.replace(spec, fit="stretch", random_crop=None, crop=None)
+    return Decoder(in_graph(_ImageDecoding(spec)), in_graph(_ImageDecoding(whole)))
 
 
 class _ImageDecoding:

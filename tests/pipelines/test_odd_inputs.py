@@ -7,14 +7,17 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from recordmill.pipelines.command_line import main
+from recordmill.transforms.images.decoding import decode
+from recordmill.transforms.images.image_spec import DecodeSpec
 
 from ..conftest import bert_text, make_documents, make_vocabulary
-from ..pictures import jpeg
+from ..pictures import WHOLE, jpeg
 
 
 @pytest.fixture
@@ -172,3 +175,26 @@ def test_listing_images_stops_over_the_budget_too(
     error = capsys.readouterr().err
     assert "10001 inputs rejected while they are listed" in error
     assert "no_image 10001 (such as table.csv#1: there is no " in error
+
+
+RARE = ("rgb.jp2", "grey_16.j2k", "rgb.avif", "animated.avif", "rgb.tga", "runs.tga", "rgb.ppm",
+        "grey.pgm", "one_bit.pbm")  # fmt: skip
+
+
+def test_rare_formats_are_images_as_any_other(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    (tmp_path / "in/cat").mkdir(parents=True)
+    for number, name in enumerate(RARE):
+        (tmp_path / f"in/cat/{number}_{name.upper()}").write_bytes(WHOLE[name])
+    line = ["images", f"--input={tmp_path}/in", f"--output={tmp_path}/ds", "--splits=train:1"]
+    assert main([*line, "--direct_num_workers=1", "--format=imagenet"]) == 0
+    found = {}
+    for record in tf.data.TFRecordDataset([str(p) for p in tmp_path.glob("ds/train/*")]):
+        feature = tf.train.Example.FromString(record.numpy()).features.feature
+        name = feature["image/filename"].bytes_list.value[0].decode().partition("_")[2].lower()
+        assert feature["image/format"].bytes_list.value == [b"PNG"]
+        found[name] = tf.io.decode_image(feature["image/encoded"].bytes_list.value[0], channels=3)
+    assert found.keys() == set(RARE)
+    for name, shown in found.items():
+        wanted = decode(WHOLE[name], DecodeSpec(), channels=3).pixels
+        np.testing.assert_array_equal(shown.numpy(), wanted)

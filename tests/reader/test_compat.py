@@ -12,6 +12,7 @@ from recordmill.reader.tensorflow_internals import (
     DatasetOfVariant,
     OwnedIterator,
     assertion_message,
+    first_line,
 )
 
 
@@ -54,3 +55,17 @@ def test_an_assertion_in_a_dataset_holds_its_message(message: str) -> None:
         list(dataset)
     assert assertion_message(info.value) == message
     assert assertion_message(tf.errors.NotFoundError(None, None, "no such file")) is None
+
+
+def test_a_decoders_error_in_a_dataset_has_its_own_words_and_the_next_element_follows() -> None:
+    images = tf.data.Dataset.from_tensor_slices(
+        [b"none", tf.io.encode_png(tf.zeros([1, 1, 1], tf.uint8)).numpy()]
+    )
+    decoded = iter(images.map(tf.io.decode_png, tf.data.AUTOTUNE, deterministic=True))
+    with pytest.raises(tf.errors.InvalidArgumentError) as info:
+        next(decoded)
+    assert "function" in info.value.message
+    assert not first_line(info.value).startswith(("{", "Error"))
+    assert "\n" not in first_line(info.value)
+    assert next(decoded).shape == (1, 1, 1)
+    assert first_line(tf.errors.NotFoundError(None, None, "")) == "NotFoundError"

@@ -3,15 +3,17 @@
 The rules, the same as those of TensorFlow's decoders wherever those have one, so that an image
 passed through gives a reader what a re-encoded one does:
 
-- JPEG (with MPO, the form of phones), PNG, WebP, GIF, BMP and TIFF are read; the content decides,
-  but a name with the extension of another of these formats is refused.
+- JPEG (with MPO, the form of phones), PNG, WebP, GIF, BMP, TIFF, AVIF, JPEG 2000, PPM (with PGM and
+  PBM) and TGA are read; the content decides, but a name with the extension of another of these
+  formats is refused.
 - EXIF orientation is applied, unless `orientation` keeps pixels as they are stored. TensorFlow's
   decoders know no EXIF, so an image that is turned is never passed through.
 - Alpha is dropped, not blended. Palettes become their colours, CMYK and YCCK RGB, without colour
   management. Grey becomes three equal channels, or colours ITU-R 601 luma, by the channels asked.
-- 16 bits a channel become 8 by dropping the lower ones. 32-bit integers and floats are refused:
-  their range is unknown.
-- Of several frames (GIF, WebP, PNG, TIFF) the first is used, or the image rejected, as `gif` sets.
+- More than 8 bits a channel become 8 by dropping the lower ones. 32-bit integers and floats are
+  refused: their range is unknown.
+- Of several frames (GIF, WebP, PNG, TIFF, AVIF) the first is used, or the image rejected, as `gif`
+  sets.
 - Truncated, broken and empty files, zero sizes and decompression bombs are refused. Nothing that a
   file holds raises anything but `ImageRejectedError`.
 """
@@ -40,18 +42,19 @@ from recordmill.transforms.images.metadata import (
 from recordmill.transforms.images.pillow_internals import (
     classify_pillow_error,
     exif_orientation,
+    ppm_scale,
     silence_pillow,
     stored_exif,
     stored_size,
 )
 from recordmill.transforms.images.source_spec import DrawnOn
-from recordmill.transforms.images.stored_forms import count_scans, is_portable
+from recordmill.transforms.images.stored_forms import count_scans, is_tga
 
 silence_pillow()
 
 Pixels = npt.NDArray[Any]
 
-_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 _SIGNATURES = (
     (b"\xff\xd8\xff", "JPEG"),
     (b"\x89PNG\r\n\x1a\n", "PNG"),
@@ -60,9 +63,11 @@ _SIGNATURES = (
     (b"BM", "BMP"),
     (b"II*\x00", "TIFF"),
     (b"MM\x00*", "TIFF"),
+    (b"\x00\x00\x00\x0cjP  \r\n\x87\n", "JPEG2000"),
+    (b"\xff\x4f\xff\x51", "JPEG2000"),
 )
 _SIZE_FIELDS = {"PNG": (16, ">II"), "GIF": (6, "<HH"), "BMP": (18, "<ii")}
-_GREY = ("1", "L", "LA", "La", "I;16", "I;16L", "I;16B", "I;16N")
+_GREY = ("1", "L", "LA", "La", "I;16", "I;16L", "I;16B", "I;16N", "I")
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -94,13 +99,12 @@ class Header:
     """The header of an image file.
 
     Attributes:
-      format: "JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"; "" for raw pixels.
+      format: as Pillow names it, "JPEG" for MPO; "" for raw pixels.
       width, height: as stored, before any turn.
       channels: 1 for grey, else 3.
       orientation: EXIF's, 1 to 8; 1 is upright.
       turn: the orientation that decoding applies: EXIF's, or 1 to keep pixels as they are stored.
       frames: their number.
-      is_portable: TensorFlow's decoders show the file as Pillow does, see `_is_portable`.
     """
 
     format: str
@@ -110,7 +114,6 @@ class Header:
     orientation: int = 1
     turn: int = 1
     frames: int = 1
-    is_portable: bool = True
 
     @property
     def decoded_size(self) -> tuple[int, int]:
@@ -229,15 +232,17 @@ def decode_mask(data: bytes, spec: DecodeSpec) -> tuple[Header, Image.Image]:
     """Decodes a mask: mode "L", a class a pixel, not turned.
 
     A palette's numbers are the classes, as in Pascal VOC; 1-bit masks have 0 and 1; values of 16
-    or 32 bits must be below 256. Masks in colours are accepted where they are grey.
+    or 32 bits must be below 256, and those of a PGM are as stored, whatever their largest is. Masks
+    in colours are accepted where they are grey.
 
     Raises:
       ImageRejectedError: the mask cannot be decoded, or has colours.
     """
     with rejecting():
         image, header = _open(data, spec)
+        unscale = ppm_scale(image)
         image.load()
-        return header, _classes(image)
+        return header, _classes(image, unscale)
 
 
 def from_pixels(data: bytes, shape: tuple[int, ...], *, channels: Literal[1, 3]) -> Decoded:
@@ -280,7 +285,7 @@ def _open(data: bytes, spec: DecodeSpec) -> tuple[Any, Header]:
     if excess := excess_metadata(data, spec.max_metadata_bytes, spec.max_pixels):
         raise ImageRejectedError("decompression_bomb", excess)
     try:
-        image: Any = Image.open(io.BytesIO(data), formats=_FORMATS)
+        image = _identify(data)
     except UnidentifiedImageError as error:
         raise _unidentified(data) from error
     format_name = "JPEG" if image.format == "MPO" else str(image.format)
@@ -297,11 +302,19 @@ def _open(data: bytes, spec: DecodeSpec) -> tuple[Any, Header]:
             raise ImageRejectedError("several_frames", f"{format_name} of {frames} frames")
         image.seek(0)
     channels = 1 if image.mode in _GREY else 3
-    portable = is_portable(format_name, image.mode, data)
     orientation = _orientation(image, spec.max_metadata_bytes)
     turn = 1 if spec.orientation == "keep" else orientation
-    header = Header(format_name, width, height, channels, orientation, turn, frames, portable)
+    header = Header(format_name, width, height, channels, orientation, turn, frames)
     return image, header
+
+
+def _identify(data: bytes) -> Any:
+    try:
+        return Image.open(io.BytesIO(data), formats=_FORMATS)
+    except UnidentifiedImageError:
+        if not is_tga(data):
+            raise
+    return Image.open(io.BytesIO(data), formats=("TGA",))
 
 
 def _orientation(image: Image.Image, most_bytes: int) -> int:
@@ -319,6 +332,10 @@ def _unidentified(data: bytes) -> ImageRejectedError:
     known = [name for magic, name in _SIGNATURES if data.startswith(magic)]
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         known = ["WEBP"]
+    if data[4:12] in (b"ftypavif", b"ftypavis"):
+        known = ["AVIF"]
+    if not known and is_tga(data):
+        known = ["TGA"]
     if not known:
         return ImageRejectedError("not_an_image", f"begins with {data[:8].hex(' ')}")
     if known[0] in _SIZE_FIELDS:
@@ -335,7 +352,7 @@ def _convert(image: Image.Image, channels: int) -> Image.Image:
     mode = "L" if channels == 1 else "RGB"
     if image.mode == mode:
         return image
-    if image.mode.startswith("I;16"):
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
         raise ImageRejectedError("unsupported_pixels", f"pixels of mode {image.mode}")
@@ -353,7 +370,10 @@ def _without_transparency(image: Image.Image) -> Image.Image:
     return image
 
 
-def _classes(image: Image.Image) -> Image.Image:
+def _classes(image: Image.Image, unscale: float) -> Image.Image:
+    if unscale != 1:
+        values = np.asarray(image)
+        image = Image.fromarray(np.rint(values * unscale).astype(values.dtype))
     if image.mode in ("L", "P"):
         return Image.fromarray(np.asarray(image))
     if image.mode == "1":

@@ -8,25 +8,30 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from recordmill.transforms.images.decoding import Header, ImageRejectedError, to_pixels
-from recordmill.transforms.images.image_spec import EncodeSpec
+from recordmill.transforms.images.decoding import ImageRejectedError, OpenImage, to_pixels
+from recordmill.transforms.images.image_spec import EncodeSpec, ImageSpec
 from recordmill.transforms.images.masks import Mask
+from recordmill.transforms.images.stored_forms import MOST_PNG_SIDE, is_portable, is_whole
 
 # Readers take a GIF for a film and know no TIFF, so what is kept of these is kept as PNG, lossless.
 _PASSED = ("JPEG", "PNG", "WEBP", "BMP")
-_MOST_SIDE = {"JPEG": 65500, "WEBP": 16383}
+_MOST_SIDE = {"JPEG": 65500, "WEBP": 16383, "PNG": MOST_PNG_SIDE}
 
 
-def passes_through(header: Header, spec: EncodeSpec, *, changed: bool) -> bool:
+def passes_through(opened: OpenImage, data: bytes, spec: ImageSpec, *, changed: bool) -> bool:
     """Returns whether the bytes of the source are written unchanged.
 
     Args:
-      header: of the image.
-      spec: how images are written.
+      opened: the image.
+      data: its bytes.
+      spec: how images are decoded and written.
       changed: whether the image is resized or augmented.
     """
-    is_shown_alike = header.format in _PASSED and header.frames == 1 and header.is_portable
-    return not changed and spec.format == "keep" and is_shown_alike
+    name, frames = opened.header.format, opened.header.frames
+    if changed or spec.encode.format != "keep" or name not in _PASSED or frames != 1:
+        return False
+    is_trusted = not spec.decode.verifies
+    return is_portable(name, opened.image, data) and (is_trusted or is_whole(name, data))
 
 
 def encode_image(image: Image.Image, format: str, *, quality: int) -> bytes:  # noqa: A002
@@ -35,7 +40,7 @@ def encode_image(image: Image.Image, format: str, *, quality: int) -> bytes:  # 
     Raises:
       ImageRejectedError: unencodable, where the format has no such sizes, or Pillow fails.
     """
-    if max(image.size) > _MOST_SIDE.get(format, 1 << 31):
+    if max(image.size) > _MOST_SIDE[format]:
         raise ImageRejectedError(
             "unencodable",
             f"{format} of {image.width} x {image.height}, at most {_MOST_SIDE[format]}",

@@ -18,6 +18,8 @@ MOST_PAGES = (
     1000  # of a TIFF that are looked at: Pillow's own search takes the square of their number
 )
 
+_PPM_BLOCK_BYTES = 1 << 20
+
 _TAG_BYTES = np.zeros(1 << 16, np.float64)
 _TAG_BYTES[1:14] = (1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4)  # by type
 _TAG_BYTES[16] = 8
@@ -54,6 +56,8 @@ def excess_metadata(data: bytes, most_bytes: int, most_pixels: int) -> str:
             return f"a tile of {pages.tile_pixels} pixels, at most {most_pixels}"
     elif data.startswith(b"\xff\xd8\xff"):
         copied = _jpeg_bytes(data)
+    elif data.startswith((b"P1", b"P2", b"P3")):  # a comment copies the rest of its block
+        copied = data.count(b"#") * min(len(data), _PPM_BLOCK_BYTES)
     else:
         copied = _comment_bytes(data) if data.startswith(b"GIF8") else 0
     return f"metadata of {copied} bytes, at most {most_bytes}" if copied > most_bytes else ""

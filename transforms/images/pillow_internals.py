@@ -73,6 +73,19 @@ def stored_exif(image: Image.Image) -> bytes | None:
         return None
 
 
+def ppm_scale(image: Image.Image) -> float:
+    """Returns what gives a grey PPM's stored values, which Pillow scales when it loads the pixels.
+
+    Pillow stretches the largest value that the header allows to 255, or to 65535 of two bytes.
+    """
+    if image.format != "PPM" or image.mode not in ("L", "I"):
+        return 1
+    arguments: Any = image.tile[0][3]  # type: ignore[attr-defined]
+    if isinstance(arguments, str):  # not scaled
+        return 1
+    return float(arguments[-1]) / (255 if image.mode == "L" else 65535)
+
+
 def stated_zip_members(handle: IO[bytes]) -> int:
     """Returns how many members the record at the end of a zip says that its directory has, -1 where
     there is no such record.

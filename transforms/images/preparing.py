@@ -101,10 +101,11 @@ def prepare(
     # TensorFlow decodes no BMP to one channel.
     to_grey = spec.channels < header.channels or (spec.channels == 1 and header.format == "BMP")
     changed = augmented or to_grey or spec.transform.size is not None or header.turn != 1
-    if passes_through(header, spec.encode, changed=changed):
+    if passes_through(opened, image_bytes, spec, changed=changed):
         written = _pass_through(opened, image_bytes, spec)
-    else:
-        written = _render_and_encode(opened, parameters, spec)
+    else:  # without loss where nothing but the form changes
+        kept_format = header.format if changed else ""
+        written = _render_and_encode(opened, parameters, spec, kept_format)
     transform = _from_annotations(header, written, spec.drawn_on)
     try:
         objects, counts = _objects(reference, spec, transform)
@@ -147,14 +148,14 @@ def _pass_through(opened: OpenImage, image_bytes: bytes, spec: ImageSpec) -> _Wr
 
 
 def _render_and_encode(
-    opened: OpenImage, parameters: Mapping[str, Any], spec: ImageSpec
+    opened: OpenImage, parameters: Mapping[str, Any], spec: ImageSpec, kept_format: str
 ) -> _WrittenImage:
     """Decodes an image, applies size and augmentation, and encodes it."""
     header = opened.header
     matrix, size = output_matrix(parameters, header.decoded_size, spec.transform)
     with rejecting():
         image = recolour(_render(opened, spec, matrix, size), parameters, spec.transform.fill)
-    data, written_format = _encode(image, header, spec)
+    data, written_format = _encode(image, kept_format, spec)
     return _WrittenImage(data, written_format, matrix, size, False)
 
 
@@ -211,9 +212,9 @@ def _render(
 
 
 def _encode(
-    image: Image.Image, header: Header, spec: ImageSpec
+    image: Image.Image, kept_format: str, spec: ImageSpec
 ) -> tuple[bytes | npt.NDArray[Any], str]:
-    written = spec.encode.written_format(header.format)
+    written = spec.encode.written_format(kept_format)
     if written == "raw":
         return to_pixels(image), ""
     if written == "float":

@@ -1,13 +1,27 @@
-"""What bytes of an image show before it is decoded: scans of a JPEG, odd BMP and WebP."""
+"""What bytes of an image show before it is decoded: scans of a JPEG, what is a TGA, what is odd."""
 
 from __future__ import annotations
 
 import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 _SCAN = b"\xff\xda"  # the marker at the beginning of a JPEG's scan
+_END = 0xD9  # the marker at the end of a JPEG
 _SCAN_NUMBER = int.from_bytes(_SCAN, "little")
+_BLOCK_BYTES = 1 << 20
+_IS_MARKER = np.ones(256, np.bool_)
+_IS_MARKER[[0x00, 0x01, 0xFF, *range(0xD0, 0xD9)]] = False  # a byte of pixels, or without a segment
+_BMP = struct.Struct("<I4xii2xHI")  # from where the pixels begin
+_PNG = struct.Struct(">II2x3B")
+MOST_PNG_SIDE = 1_000_000  # libpng reads no more
+_CHUNK = struct.Struct(">I4s")  # of a PNG: bytes and name
+_TGA = struct.Struct("<xBB9xHHBB")  # palette, kind, width, height, bits a pixel, flags
+_TGA_BITS: dict[int, tuple[int, ...]] = {1: (8,), 2: (16, 24, 32), 3: (1, 8, 16)}  # by kind
+_CRC = struct.Struct(">I")
 
 
 def count_scans(data: bytes, enough: int) -> int:
@@ -18,32 +32,86 @@ def count_scans(data: bytes, enough: int) -> int:
     begins = (0, 1)[: len(data)]
     pairs = (np.frombuffer(data, "<u2", (len(data) - at) // 2, at) for at in begins)
     scans = sum(int(np.count_nonzero(numbers == _SCAN_NUMBER)) for numbers in pairs)
-    return scans if scans <= enough else _count(data)
+    return scans if scans <= enough else list(_markers(data)).count(_SCAN[1])
 
 
-def _count(data: bytes) -> int:
-    """Returns the number of scans of a JPEG, without those of images in its segments."""
-    scans, at = 0, 2
-    while 0 <= (at := data.find(b"\xff", at)) < len(data) - 3:
-        marker = data[at + 1]
-        if marker in (0x00, 0xFF) or 0xD0 <= marker <= 0xD8:  # a byte of pixels, or no segment
-            at += 1 if marker == 0xFF else 2
-            continue
-        if marker == 0xD9:  # the end of the image
-            break
-        scans += marker == _SCAN[1]
-        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return scans
+def _markers(data: bytes) -> Iterator[int]:
+    """Yields the markers of a JPEG up to its end, without those of images in its segments."""
+    at = 2
+    for first in range(0, len(data) - 1, _BLOCK_BYTES):
+        block = np.frombuffer(data, np.uint8, min(_BLOCK_BYTES + 1, len(data) - first), first)
+        begins = np.flatnonzero(block[:-1] == 0xFF)
+        for begin in (begins[_IS_MARKER[block[begins + 1]]] + first).tolist():
+            if begin < at:
+                continue
+            marker = data[begin + 1]
+            yield marker
+            if marker == _END:
+                return
+            at = begin + 2 + int.from_bytes(data[begin + 2 : begin + 4], "big")
 
 
-def is_portable(format_name: str, mode: str, data: bytes) -> bool:
-    """Returns whether TensorFlow's decoders give the pixels of these bytes that Pillow gives.
+def is_tga(data: bytes) -> bool:
+    """Returns whether bytes may be a TGA, which has no signature: its header says what it can."""
+    if len(data) < _TGA.size:
+        return False
+    has_palette, kind, width, height, bits, flags = _TGA.unpack_from(data)
+    return (
+        has_palette <= 1
+        and kind & ~0x08 in (1, 2, 3)
+        and bits in _TGA_BITS[kind & 0x07]
+        and min(width, height) > 0
+        and flags < 0x40
+        and (has_palette == 1 or kind & 0x07 != 1)
+    )
 
-    Of a BMP they take a palette's numbers for grey, and know neither other headers and bits a pixel
-    nor compression; of a WebP with alpha they refuse three channels.
+
+def is_portable(format_name: str, image: Any, data: bytes) -> bool:
+    """Returns whether TensorFlow's decoders give the pixels of whole files that Pillow gives.
+
+    Of a BMP they take a palette's numbers for grey, know neither other headers and bits a pixel nor
+    compression, and want the file to end with the pixels. Of CMYK they believe Adobe's marker,
+    without which Pillow takes it to be there. Of a WebP with alpha they refuse three channels.
     """
     if format_name == "BMP":
-        header_bytes, bits, compression = struct.unpack_from("<I10xHI", data, 14)
-        is_grey = bits == 8 and mode == "L"
-        return header_bytes >= 40 and compression == 0 and (is_grey or bits in (24, 32))
-    return not (format_name == "WEBP" and mode == "RGBA")
+        if int.from_bytes(data[14:18], "little") < 40:
+            return False
+        begin, width, height, bits, compression = _BMP.unpack_from(data, 10)
+        is_known = bits in (24, 32) or (bits == 8 and image.mode == "L")
+        rows = (width * bits // 8 + 3) // 4 * 4 * abs(height)
+        return compression == 0 and is_known and begin + rows == len(data)
+    if format_name == "JPEG":
+        return image.mode != "CMYK" or "adobe_transform" in image.info
+    return not (format_name == "WEBP" and image.mode == "RGBA")
+
+
+def is_whole(format_name: str, data: bytes) -> bool:
+    """Returns whether a PNG or JPEG has its end, and a PNG right checksums.
+
+    TensorFlow's decoders refuse it without, and Pillow looks no further than the pixels.
+    """
+    if format_name == "JPEG":
+        return _END in _markers(data)
+    return format_name != "PNG" or _has_whole_chunks(data)
+
+
+def _has_whole_chunks(data: bytes) -> bool:
+    """Returns whether a PNG is one for libpng: a known header, and whole chunks, intact ones."""
+    width, height, compression, filtering, interlacing = _PNG.unpack_from(data, 16)
+    if max(width, height) > MOST_PNG_SIDE or compression or filtering or interlacing > 1:
+        return False
+    at = 8
+    while at + 12 <= len(data):
+        size, kind = _CHUNK.unpack_from(data, at)
+        end = at + 12 + size
+        if end > len(data):
+            return False
+        is_critical = not kind[0] & 0x20
+        if is_critical and zlib.crc32(data[at + 4 : end - 4]) != _CRC.unpack_from(data, end - 4)[0]:
+            return False
+        if not kind.isalpha() or (is_critical and kind not in (b"IHDR", b"PLTE", b"IDAT", b"IEND")):
+            return False
+        if kind == b"IEND":
+            return True
+        at = end
+    return False

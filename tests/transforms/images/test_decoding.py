@@ -75,7 +75,9 @@ class TestWhole:
             for data in WHOLE.values():
                 decode(data, SPEC, channels=3)
 
-    @pytest.mark.parametrize("name", ["rgb.png", "rgb.bmp", "rgb.tiff", "deflate.tif"])
+    @pytest.mark.parametrize(
+        "name", ["rgb.png", "rgb.bmp", "rgb.tiff", "deflate.tif", "rgb.jp2", "rgb.tga", "rgb.ppm"]
+    )
     def test_lossless(self, name):
         np.testing.assert_array_equal(pixels(WHOLE[name]), np.asarray(drawn()))
 
@@ -112,6 +114,10 @@ class TestWhole:
         assert pixels(grey_16_bit(), 1)[..., 0].tolist() == [[0x01, 0x12], [0xFF, 0]]
         assert pixels(grey_16_bit("TIFF"), 1)[..., 0].tolist() == [[0x01, 0x12], [0xFF, 0]]
         assert pixels(png_16_bit_rgb()).tolist() == [[[0x12, 0, 0], [0xFF, 0, 0]]]
+
+    def test_of_two_bytes_in_a_pgm_the_lower_is_dropped(self):
+        assert pixels(b"P5 2 1 65535 \x12\xff\0\7", 1)[..., 0].tolist() == [[0x12, 0]]
+        assert pixels(WHOLE["grey_16.j2k"], 1).max() == 0x12
 
     def test_one_bit_becomes_black_and_white(self):
         assert set(np.unique(pixels(WHOLE["one_bit.png"]))) == {0, 255}
@@ -199,6 +205,14 @@ class TestBroken:
                 reasons.add(error.reason)
         assert reasons <= set(REASONS)
 
+    def test_a_tga_is_one_by_its_header(self):
+        tga = WHOLE["rgb.tga"]
+        assert probe(tga, SPEC).format == "TGA"
+        assert rejected(tga[:1] + b"\7" + tga[2:]) == "not_an_image"
+        assert rejected(bytes(200)) == "not_an_image"
+        with pytest.raises(ImageRejectedError, match="header of this TGA cannot be read"):
+            probe(b"\0\1\1" + tga[3:16] + b"\x08" + tga[17:], SPEC)  # its palette has no bits
+
     def test_an_extension_that_says_another_format(self):
         with pytest.raises(ImageRejectedError) as caught:
             check_extension("a/b.JPG", "PNG")
@@ -228,6 +242,15 @@ class TestMasks:
     def test_values_are_classes(self, array, form):
         found = decode_mask(encoded(Image.fromarray(array), form), SPEC)[1]
         assert np.asarray(found).tolist() == [[0, 3], [255, 1]]
+
+    @pytest.mark.parametrize("most", [1, 20, 254, 255, 300, 65535])
+    @pytest.mark.parametrize("form", ["P2", "P5"])
+    def test_values_of_a_pgm_are_classes_whatever_its_largest_is(self, form, most):
+        values = np.arange(min(most, 255) + 1, dtype=np.uint16)
+        stored = values.astype("u1" if most < 256 else ">u2").tobytes()
+        body = " ".join(map(str, values)).encode() if form == "P2" else stored
+        mask = b"%s %d 1 %d\n%s" % (form.encode(), len(values), most, body)
+        np.testing.assert_array_equal(np.asarray(decode_mask(mask, SPEC)[1])[0], values)
 
     def test_one_bit(self):
         image = Image.fromarray(np.array([[True, False]]))

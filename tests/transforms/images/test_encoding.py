@@ -2,21 +2,29 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import numpy as np
 import pytest
 from PIL import Image
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.decoding import Header, ImageRejectedError, probe
+from recordmill.transforms.images.decoding import (
+    Header,
+    ImageRejectedError,
+    OpenImage,
+    open_image,
+)
 from recordmill.transforms.images.encoding import (
     encode_image,
     encode_mask,
     passes_through,
     to_floats,
 )
-from recordmill.transforms.images.image_spec import DecodeSpec, EncodeSpec
+from recordmill.transforms.images.image_spec import DecodeSpec, EncodeSpec, ImageSpec
 
 from ...pictures import WHOLE, drawn
+
+SPEC = ImageSpec("classification", "tfds", {}, unlabeled=True)
 
 
 class TestPassingThrough:
@@ -25,17 +33,20 @@ class TestPassingThrough:
         [
             ("rgb.jpg", True), ("turned.jpg", True), ("cmyk.jpg", True), ("rgb.png", True),
             ("rgb.webp", True), ("rgb.bmp", True), ("still.gif", False), ("rgb.tiff", False),
-            ("animated.png", False), ("animated.webp", False),
+            ("animated.png", False), ("animated.webp", False), ("rgb.jp2", False),
+            ("rgb.avif", False), ("rgb.tga", False), ("rgb.ppm", False),
         ],
     )  # fmt: skip
     def test_what_readers_take(self, name, passes):
-        header = probe(WHOLE[name], DecodeSpec())
-        assert passes_through(header, EncodeSpec(), changed=False) == passes
-        assert not passes_through(header, EncodeSpec(), changed=True)
-        assert not passes_through(header, EncodeSpec("JPEG"), changed=False)
+        opened = open_image(WHOLE[name], DecodeSpec())
+        as_jpeg = msgspec.structs.replace(SPEC, encode=EncodeSpec("JPEG"))
+        assert passes_through(opened, WHOLE[name], SPEC, changed=False) == passes
+        assert not passes_through(opened, WHOLE[name], SPEC, changed=True)
+        assert not passes_through(opened, WHOLE[name], as_jpeg, changed=False)
 
     def test_raw_pixels_never(self):
-        assert not passes_through(Header("", 3, 3, 1), EncodeSpec(), changed=False)
+        opened = OpenImage(Header("", 3, 3, 1), None)
+        assert not passes_through(opened, bytes(9), SPEC, changed=False)
 
     @pytest.mark.parametrize(
         ("source", "written"),
@@ -64,7 +75,7 @@ class TestEncoding:
             assert sizes[0] < sizes[1]
 
     def test_sizes_that_a_format_has_not(self):
-        for form, side in (("JPEG", 65501), ("WEBP", 16384)):
+        for form, side in (("JPEG", 65501), ("WEBP", 16384), ("PNG", 1_000_001)):
             with pytest.raises(ImageRejectedError) as caught:
                 encode_image(Image.new("L", (side, 1)), form, quality=95)
             assert caught.value.reason == "unencodable"

@@ -93,6 +93,7 @@ BOMBS = {
     "bytes before the first scan": lambda: jpeg_with_segments(bytes(65_000), 1_100, 0xFE),
     "a comment of a GIF": lambda: gif_with_comment(5_000),
     "comments of a GIF": lambda: gif_with_comment(1, 2_000),
+    "comments of a PGM": lambda: b"P2 9 9 9\n" + b"#\n" * 500_000 + b"1 " * 81,
 }  # fmt: skip
 
 

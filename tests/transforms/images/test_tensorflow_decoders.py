@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
 import warnings
@@ -10,12 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
+from recordmill.transforms.images.columns import Prepared
 from recordmill.transforms.images.decoding import ImageRejectedError, decode
 from recordmill.transforms.images.image_spec import DecodeSpec, ImageSpec
 from recordmill.transforms.images.preparing import prepare
 from recordmill.transforms.images.references import ImageReference, StoredBytes
+
+from ...pictures import WHOLE, animated, chunk, drawn, encoded, jpeg, png, turned_jpeg
 
 MODES = (
     "1", "L", "P", "grey P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB", "LA", "I;16", "I",
@@ -29,9 +35,14 @@ OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
     "GIF": ({}, {"transparency": 0}),
     "TIFF": ({}, {"compression": "tiff_lzw"}),
     "MPO": ({},),
+    "JPEG2000": ({}, {"no_jp2": True, "irreversible": True}),
+    "AVIF": ({},),
+    "TGA": ({}, {"compression": "tga_rle"}),
+    "PPM": ({},),
 }
 # How far TensorFlow's fast cosine transform, and another encoding with losses, may be from Pillow.
 TOLERANCE = {"JPEG": 20.0, "WEBP": 12.0}
+SPEC = ImageSpec("classification", "tfds", {}, unlabeled=True)
 
 
 def picture(width: int, height: int, seed: int) -> Image.Image:
@@ -138,12 +149,14 @@ def test_tensorflow_shows_what_pillow_does(width: int, height: int, channels: An
         assert isinstance(found.data, bytes)
         # TensorFlow decodes WebP to three channels alone, and so does the reader.
         asked = 3 if found.format == "WEBP" else channels
+        is_exact = channels == 3 and found.format != "JPEG"
         shown = tf.io.decode_image(found.data, channels=asked, expand_animations=False).numpy()
         shown = shown[:, :, :channels]
         shown = shown.astype(int)
-        tolerance = TOLERANCE.get(found.format, 1.0)  # grey of colours is rounded
+        # Grey of colours is rounded.
+        tolerance = 0 if is_exact else TOLERANCE.get(found.format, 1.0)
         if shown.shape != wanted.shape or np.abs(shown - wanted).mean() > tolerance:
-            wrong.append(name)
+            wrong.append((name, np.abs(shown - wanted).max()))
         seen += 1
     assert seen > 50
     assert not wrong
@@ -159,7 +172,109 @@ def test_tensorflow_shows_what_pillow_does(width: int, height: int, channels: An
 )  # fmt: skip
 def test_which_bitmaps_are_kept_byte_for_byte(name: str, passed: bool) -> None:
     data = dict(bitmaps(9, 7))[name]
-    spec = ImageSpec("classification", "tfds", {}, unlabeled=True)
-    found = prepare(ImageReference("x", StoredBytes("x")), data, None, spec, key=1, copy=None)
+    found = written(data)
     assert (found.data == data) is passed
     assert found.format == ("BMP" if passed else "PNG")
+
+
+def written(data: bytes) -> Prepared:
+    reference = ImageReference("x", StoredBytes("x"))
+    return prepare(reference, data, None, SPEC, key=1, copy=None)
+
+
+def with_flaw(kind: bytes, data: bytes) -> bytes:
+    """A PNG with a wrong checksum of its last chunk of a kind."""
+    end = data.rindex(kind) + 4 + int.from_bytes(data[data.rindex(kind) - 4 :][:4], "big")
+    return data[:end] + bytes([data[end] ^ 1]) + data[end + 1 :]
+
+
+CMYK = encoded(drawn().convert("CMYK"), "JPEG", quality=95)
+
+
+def with_alpha() -> Image.Image:
+    image = drawn()
+    image.putalpha(90)
+    return image
+
+
+ODD: dict[str, bytes] = {
+    "BMP with bytes behind its pixels": encoded(drawn(), "BMP") + b"\0\0",
+    "PNG without an end": png()[:-12],
+    "PNG cut in its end": png()[:-1],
+    "PNG with a wrong checksum of pixels": with_flaw(b"IDAT", png()),
+    "PNG with a wrong checksum of its end": with_flaw(b"IEND", png()),
+    "PNG with a chunk that must be known": png()[:-12] + chunk(b"ABcD", b"") + png()[-12:],
+    "JPEG without an end": jpeg()[:-2] + b"\xff\xe4",
+    "CMYK without Adobe's marker": CMYK.replace(b"Adobe", b"Other"),
+    "WebP with alpha": encoded(with_alpha(), "WEBP", lossless=True),
+    "WebP with alpha and losses": encoded(with_alpha(), "WEBP", quality=50),
+}
+KEPT: dict[str, bytes] = {
+    "PNG with bytes behind its end": png() + b"behind the end",
+    "PNG with a comment": png()[:33] + chunk(b"tEXt", b"Comment\0x") + png()[33:],
+    "JPEG with bytes behind its end": jpeg() + b"behind the end",
+    "progressive JPEG": jpeg(progressive=True),
+    "JPEG with EXIF": turned_jpeg(1),
+    "CMYK": CMYK,
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_tensorflow_does_not_show_is_written_anew_without_loss(name: str) -> None:
+    data = ODD[name]
+    tf = pytest.importorskip("tensorflow")
+    wanted = decode(data, DecodeSpec(), channels=3).pixels
+    found = written(data)
+    assert found.format == "PNG"
+    np.testing.assert_array_equal(tf.io.decode_png(found.data, channels=3).numpy(), wanted)
+    # There is a reason.
+    with contextlib.suppress(tf.errors.InvalidArgumentError):
+        shown = tf.io.decode_image(data, channels=3).numpy()
+        assert shown.shape != wanted.shape or np.abs(shown - wanted.astype(int)).max() > 50
+
+
+def test_of_several_frames_the_first_is_written_without_loss() -> None:
+    data = animated("WEBP")
+    found = written(data)
+    assert found.format == "PNG"
+    wanted = decode(data, DecodeSpec(), channels=3).pixels
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(found.data))), wanted)
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_tensorflow_shows_is_kept(name: str) -> None:
+    pytest.importorskip("tensorflow")
+    assert written(KEPT[name]).data == KEPT[name]
+    assert farthest(KEPT[name], "PNG" if "PNG" in name else "JPEG") <= 1
+
+
+def farthest(data: bytes, form: str) -> int:
+    """How far what TensorFlow's exact decoders show is from what Pillow does."""
+    import tensorflow as tf
+
+    if form == "JPEG":
+        shown = tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE")
+    else:
+        shown = tf.io.decode_image(data, channels=3)
+    wanted = decode(data, DecodeSpec(), channels=3).pixels
+    return int(np.abs(shown.numpy().astype(int) - wanted).max())
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    name=st.sampled_from(["rgb.png", "palette.png", "rgb.bmp", "rgb.jpg", "cmyk.jpg", "rgb.webp"]),
+    at=st.integers(-40, 120), value=st.integers(0, 255), cut=st.integers(0, 20),
+)  # fmt: skip
+def test_what_is_kept_of_damaged_files_tensorflow_shows(
+    name: str, at: int, value: int, cut: int
+) -> None:
+    pytest.importorskip("tensorflow")
+    data = bytearray(WHOLE[name])
+    data[at] = value
+    data = data[: len(data) - cut]
+    try:
+        found = written(bytes(data))
+    except ImageRejectedError:
+        return
+    if found.counts.get("images_passed"):
+        assert farthest(bytes(data), found.format) <= 1  # CMYK is rounded
