@@ -15,14 +15,10 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from recordmill.reader.dataset import FinishedDataset
-from recordmill.reader.shard_files import (
-    Stamp,
-    has_checksum,
-    is_local,
-    open_regular,
-)
+from recordmill.reader.shard_files import Stamp, has_checksum, is_local
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import MANIFEST_PATH, ShardInfo
+from recordmill.records.regular_files import odd_kind, opened_regular
 
 _REMOTE_SECONDS = 60.0  # between two looks at a remote dataset, each of which is a request
 _END_BYTES = 64
@@ -156,7 +152,7 @@ def _stamp(path: str) -> Stamp | None:
         status = os.stat(path)
     except OSError as error:
         raise UsageError(_gone(path, error)) from error
-    if not stat.S_ISREG(status.st_mode):
+    if not stat.S_ISREG(status.st_mode) or odd_kind(status):
         raise UsageError(f"a shard must be a regular file, and {path} is none; copy it again")
     return Stamp.of(status)
 
@@ -172,7 +168,7 @@ def _remote_stamp(path: str) -> Stamp | None:
 
 
 def _ends(path: str, size: int) -> tuple[int, bytes, bytes]:
-    with open_regular(path) as descriptor:
+    with opened_regular(path) as descriptor:
         first = os.pread(descriptor, _END_BYTES, 0)
         last = os.pread(descriptor, _END_BYTES, max(0, size - _END_BYTES))
     return size, first, last

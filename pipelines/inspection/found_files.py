@@ -18,12 +18,12 @@ from recordmill.reader.framing import record_length
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import MANIFEST_PATH, SUCCESS_PATH, Manifest
 from recordmill.records.manifest_checks import shard_defects
+from recordmill.records.regular_files import NotRegularError
 from recordmill.records.schema import Schema
 from recordmill.records.state import FormatError
 from recordmill.transforms.dataset.run_state import MARKER
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import Finder
-from recordmill.transforms.storage.regular_files import NotRegularError
 
 _GZIP = b"\x1f\x8b"
 _SPLIT_IN_NAME = re.compile(

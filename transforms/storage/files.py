@@ -23,7 +23,7 @@ from typing import IO, Any, Protocol, TypeVar
 import google_crc32c
 
 from recordmill.records.errors import RunError
-from recordmill.transforms.storage.regular_files import open_regular
+from recordmill.records.regular_files import open_regular
 from recordmill.transforms.storage.storage_errors import reporting
 
 _Result = TypeVar("_Result")
