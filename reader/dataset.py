@@ -167,7 +167,7 @@ def read_file(path: str) -> bytes | None:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise _unreadable(path, error.strerror) from error
+            raise _unreadable(path, error.strerror or str(error)) from error
     import tensorflow as tf
 
     try:
@@ -199,7 +199,7 @@ def _list(folder: str) -> list[str]:
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            raise _unreadable(folder, error.strerror) from error
+            raise _unreadable(folder, error.strerror or str(error)) from error
     import tensorflow as tf
 
     return list(tf.io.gfile.listdir(folder)) if tf.io.gfile.isdir(folder) else []

@@ -25,6 +25,7 @@ from recordmill.pipelines.commands.shard_checks import (
     ShardReport,
     ShardToCheck,
     check_shard,
+    unread_defect,
 )
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.engine_spec import LOCAL_RUNNERS, EngineSpec, RunnerSpec
@@ -97,10 +98,20 @@ class DatasetReport:
         )
 
 
+def _read(dataset: str, path: str, report: DatasetReport) -> bytes | None:
+    """Returns the bytes of a file; None, and a defect of it, where it cannot be read."""
+    try:
+        return files.read_bytes(files.join(dataset, path))
+    except OSError as error:
+        report.add(path, unread_defect(error))
+        return None
+
+
 def _read_manifest(dataset: str, report: DatasetReport) -> Manifest | None:
     """Returns the manifest if it can be read; compares it with its checksum in `_SUCCESS`."""
-    success, path = (files.join(dataset, name) for name in (m.SUCCESS_PATH, m.MANIFEST_PATH))
-    finished, has_manifest = files.exists(success), files.exists(path)
+    finished, has_manifest = (
+        files.exists(files.join(dataset, name)) for name in (m.SUCCESS_PATH, m.MANIFEST_PATH)
+    )
     if not finished:
         _check_is_ours(dataset, has_manifest=has_manifest)
         report.add(m.SUCCESS_PATH, "missing: the dataset is not finished")
@@ -109,8 +120,11 @@ def _read_manifest(dataset: str, report: DatasetReport) -> Manifest | None:
         if finished:
             report.add(m.MANIFEST_PATH, "missing: without it nothing else can be checked")
         return None
-    content = files.read_bytes(path)
-    if finished and not m.check_success(files.read_bytes(success), content):
+    content = _read(dataset, m.MANIFEST_PATH, report)
+    success = _read(dataset, m.SUCCESS_PATH, report) if finished else None
+    if content is None:
+        return None
+    if success is not None and not m.check_success(success, content):
         report.add(
             m.MANIFEST_PATH,
             f"must have the checksum in {m.SUCCESS_PATH}, and has another: one of them was changed",
@@ -175,9 +189,8 @@ def _check_files(dataset: str, manifest: Manifest, report: DatasetReport) -> Non
     for path in sorted(set(manifest.files) - reported):
         if path in named:
             continue  # its defect is in the report already
-        if path not in present:
-            report.add(path, "missing")
-        elif google_crc32c.value(files.read_bytes(prefix + path)) != manifest.files[path]:
+        content = _read(dataset, path, report)
+        if content is not None and google_crc32c.value(content) != manifest.files[path]:
             report.add(path, "does not match its checksum in the manifest")
     if manifest.in_place:  # in a folder of others
         report.advice = _IN_PLACE if report.advice == _COPY_AGAIN else report.advice
@@ -194,8 +207,9 @@ def _check_files(dataset: str, manifest: Manifest, report: DatasetReport) -> Non
 
 
 def _read_json(dataset: str, path: str, report: DatasetReport) -> Any:
+    content = _read(dataset, path, report)
     try:
-        return decode(files.read_bytes(files.join(dataset, path)), object)
+        return _UNREADABLE if content is None else decode(content, object)
     except FormatError as error:
         report.add(path, f"cannot be read: {error}")
         return _UNREADABLE
@@ -247,7 +261,7 @@ def _check_metadata(dataset: str, manifest: Manifest, report: DatasetReport) -> 
         if is_foreign or not files.exists(files.join(dataset, path)):
             continue  # reported as missing if the manifest lists it
         if not path.endswith(".json"):
-            if files.read_bytes(files.join(dataset, path)) != content:
+            if _read(dataset, path, report) not in (content, None):
                 report.add(path, "must name the classes of the manifest's features, in order")
             continue
         found = _read_json(dataset, path, report)
@@ -279,10 +293,9 @@ def _check_rejects(dataset: str, manifest: Manifest, report: DatasetReport) -> N
     paths = [path for path in manifest.files if path.startswith(f"{m.REJECTED_PATH}/")]
     lines, complete = 0, True
     for path in paths:
-        if not files.exists(files.join(dataset, path)):
-            complete = False  # reported as missing
-            continue
-        for number, line in enumerate(files.read_bytes(files.join(dataset, path)).splitlines()):
+        content = _read(dataset, path, report)
+        complete = complete and content is not None
+        for number, line in enumerate((content or b"").splitlines()):
             lines += 1
             try:
                 decode(line, dict[str, object])

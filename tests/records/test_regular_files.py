@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from recordmill.records.regular_files import NotRegularError
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import NOT_REGULAR, Finder
-from recordmill.records.regular_files import NotRegularError
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ import msgspec
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import Manifest
+from recordmill.records.regular_files import NotRegularError
 from recordmill.records.shards import (
     ShardName,
     is_shard_file,
@@ -187,7 +188,7 @@ class Workspace:
             success = files.read_bytes(self.success_path)
             # A power loss may leave it empty. With other bytes, the dataset is damaged.
             return bool(success) and Manifest.from_bytes(content).fingerprint == fingerprint
-        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
+        except (FileNotFoundError, NotADirectoryError, NotRegularError, ValueError):
             return False
 
     @property
@@ -424,6 +425,8 @@ def read_manifest(output: str) -> Manifest | None:
         return None
     try:
         return Manifest.from_bytes(files.read_bytes(path))
+    except NotRegularError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise RunError(f"{path} cannot be read: {error}") from error
 
