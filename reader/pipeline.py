@@ -10,11 +10,12 @@ parsing them, one by one costs several times as much.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import tensorflow as tf
 
 from recordmill.reader.features import Transform, in_graph
-from recordmill.reader.one_line_errors import raise_one_line
+from recordmill.reader.one_line_errors import checked_message, raise_one_line
 from recordmill.reader.order import Order
 from recordmill.reader.pairs import Pair, pair_maker
 from recordmill.reader.row_parsing import RowParser
@@ -55,4 +56,7 @@ def build_dataset(
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
-    return raise_one_line(dataset.prefetch(tf.data.AUTOTUNE).with_options(options))
+    return raise_one_line(
+        dataset.prefetch(tf.data.AUTOTUNE).with_options(options),
+        partial(checked_message, folder=source.guard.folder),
+    )

@@ -27,7 +27,11 @@ _OPEN_ANEW = "open the reader anew, on a dataset that stays as it is"
 
 
 class ShardGuard:
-    """What a reader's shards were when it opened them."""
+    """What a reader's shards were when it opened them.
+
+    Attributes:
+      folder: of their dataset.
+    """
 
     def __init__(
         self,
@@ -49,6 +53,7 @@ class ShardGuard:
           UsageError: a shard is missing, has not the size of the manifest, or holds the content of
             another one.
         """
+        self.folder = dataset.path
         self._shards = shards
         self._paths = paths
         with ThreadPoolExecutor(_THREADS) as pool:

@@ -36,10 +36,15 @@ from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.inside import check_inside
 from recordmill.records.manifest import Manifest, ShardInfo
-from recordmill.records.manifest_checks import count_defects, shard_defects
+from recordmill.records.manifest_checks import (
+    count_defects,
+    shard_defects,
+    unknown_key_defects,
+)
 from recordmill.records.schema import Schema
 from recordmill.records.seqio_metadata import COMPLETED_PATH, seqio_files
 from recordmill.records.state import FormatError, decode
+from recordmill.records.statistics_file import check_statistics
 from recordmill.records.tfds_metadata import tfds_files
 from recordmill.transforms.dataset.run_state import MARKER, new_token
 from recordmill.transforms.storage import files
@@ -137,6 +142,8 @@ def _read_manifest(dataset: str, report: DatasetReport) -> Manifest | None:
         if "upgrade recordmill" in str(error):
             report.advice = _UPGRADE
         return None
+    for defect in unknown_key_defects(decode(content, dict[str, object])):
+        report.add(m.MANIFEST_PATH, defect)
     return manifest
 
 
@@ -256,7 +263,10 @@ def _check_metadata(dataset: str, manifest: Manifest, report: DatasetReport) -> 
     statistics: object = _UNREADABLE
     if files.exists(files.join(dataset, m.STATISTICS_PATH)):
         statistics = _read_json(dataset, m.STATISTICS_PATH, report)
-    for path, content in _derived_files(manifest, statistics).items():
+    derived = _derived_files(manifest, statistics)
+    for path in {"dataset_info.json", "features.json"} & manifest.files.keys() - derived.keys():
+        report.add(path, "describes records, of which the manifest has no features")
+    for path, content in derived.items():
         is_foreign = manifest.in_place and path not in manifest.files
         if is_foreign or not files.exists(files.join(dataset, path)):
             continue  # reported as missing if the manifest lists it
@@ -272,20 +282,28 @@ def _check_metadata(dataset: str, manifest: Manifest, report: DatasetReport) -> 
             expected["description"] = found.get("description")
         for difference in _differences(found, expected):
             report.add(path, difference)
-    if statistics is _UNREADABLE:
-        return
+    if statistics is not _UNREADABLE:
+        _check_statistics(statistics, manifest, report)
+
+
+def _check_statistics(statistics: object, manifest: Manifest, report: DatasetReport) -> None:
+    """Checks the types of the statistics, and compares their examples with the manifest."""
     if not isinstance(statistics, dict):
         report.add(m.STATISTICS_PATH, f"must be an object, and is {_shown(statistics)}")
-    else:
-        splits = manifest.split_shards()
-        examples = {split: sum(s.records for s in shards) for split, shards in splits.items()}
-        known = {
-            split: found.get("examples") if isinstance(found, dict) else None
-            for split, found in statistics.items()
-            if split not in m.STATISTICS_OF_ALL
-        }
-        for difference in _differences(known, examples):
-            report.add(m.STATISTICS_PATH, f"examples of {difference}")
+        return
+    splits = manifest.split_shards()
+    examples = {split: sum(s.records for s in shards) for split, shards in splits.items()}
+    known = {
+        split: found.get("examples") if isinstance(found, dict) else None
+        for split, found in statistics.items()
+        if split not in m.STATISTICS_OF_ALL
+    }
+    for difference in _differences(known, examples):
+        report.add(m.STATISTICS_PATH, f"examples of {difference}")
+    try:
+        check_statistics(statistics)
+    except FormatError as error:
+        report.add(m.STATISTICS_PATH, str(error))
 
 
 def _check_rejects(dataset: str, manifest: Manifest, report: DatasetReport) -> None:

@@ -385,7 +385,7 @@ def _stored_statistics(dataset: str, split: str) -> tuple[Any, Any]:
     path = f"{dataset.rstrip('/')}/{STATISTICS_PATH}"
     content = read_file(path)
     statistics = content and read_split_statistics(content, split, dataset.rstrip("/"))
-    if not statistics or statistics.channel_mean is None or statistics.channel_std is None:
+    if not statistics or not statistics.channel_mean or not statistics.channel_std:
         raise UsageError(
             f"{path} must hold channel_mean and channel_std of split {split!r}, and does not: "
             "write it with --statistics=sample, or give mean and std"
