@@ -32,7 +32,7 @@ from recordmill.pipelines.inspection.value_differences import (
     value_text,
 )
 from recordmill.pipelines.inspection.vocabularies import read_vocabulary
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, visible
 from recordmill.records.manifest import STATISTICS_PATH
 from recordmill.records.statistics_file import check_statistics
 from recordmill.transforms.storage import files
@@ -275,6 +275,6 @@ def run(options: DiffSpec) -> int:
         for path in unfinished:
             print(f"{path} is not finished: run its command again")
         for line in (*_value_lines(values), *(_record_lines(records, sides) if records else ())):
-            print(line)
+            print(visible(line))
         print(_last_line(values, records, finished=not unfinished))
     return int(bool(values or unfinished or (records and not records.equal)))

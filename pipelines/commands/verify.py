@@ -33,7 +33,7 @@ from recordmill.pipelines.engines.preloading import preloading
 from recordmill.pipelines.faces import aliases_of, refuse_unknown
 from recordmill.pipelines.job_request import TEMPORARY
 from recordmill.records import manifest as m
-from recordmill.records.errors import RunError, UsageError
+from recordmill.records.errors import RunError, UsageError, visible
 from recordmill.records.inside import check_inside
 from recordmill.records.manifest import Manifest, ShardInfo
 from recordmill.records.manifest_checks import (
@@ -459,8 +459,8 @@ def run(call: Call) -> int:
     check = _engine_check(call, options)
     report = verify(options.dataset, workers=options.workers, check=check)
     for line in report.lines():
-        print(line)
-    print(f"{options.dataset}: {report.summary()}")
+        print(visible(line))
+    print(visible(f"{options.dataset}: {report.summary()}"))
     if report.defects:
         print(report.advice, file=sys.stderr)
     elif files.exists(files.join(options.dataset, TEMPORARY, MARKER)):

@@ -209,7 +209,7 @@ def run_section(facts: Facts) -> Section:
     section.tables.append(Table("Run", ("What", "Value"), rows, numbers=False))
     phases = run.get("phases")
     phases = phases if isinstance(phases, list) else []
-    rows = [
+    durations = [
         (
             str(phase.get("name", "")),
             _shown(phase.get("seconds"), _seconds),
@@ -218,7 +218,7 @@ def run_section(facts: Facts) -> Section:
         for phase in phases
         if isinstance(phase, dict)
     ]
-    section.tables.append(Table("Durations of phases", ("Phase", "Time", "Speed"), rows))
+    section.tables.append(Table("Durations of phases", ("Phase", "Time", "Speed"), durations))
     return section
 
 
