@@ -246,16 +246,16 @@ def _begin(
     """
     job, workspace = planner.job, planner.job.workspace
     planner.check_output()
-    if old:
-        check_removable(workspace.output, written_paths(old))
+    ours = written_paths(old) if old else [m.SUCCESS_PATH, m.MANIFEST_PATH]
+    check_removable(workspace.output, ours)
     splits = [split.name for split in job.splits]
     is_cache = is_seqio_cache(job.shard_template)
     names = [*_METADATA, *planner.metadata, *(seqio_names(splits) if is_cache else ())]
     removed: list[str] = []
     if damaged:
-        ours = [name for name in names if name not in planner.kept]
+        names_of_ours = [name for name in names if name not in planner.kept]
         templates, in_place = [job.shard_template], workspace.in_place
-        removed = damaged_paths(workspace.output, ours, templates, in_place=in_place)
+        removed = damaged_paths(workspace.output, names_of_ours, templates, in_place=in_place)
     if workspace.is_claimed:
         workspace.discard_run(published=old is None, template=job.shard_template)
     else:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from recordmill.records.manifest import RUN_PATHS
 
+from ..odd_files import KINDS, places, put
 from .cases import Case, Shown, hold, is_clean, run_forked, run_main
 from .interruptions import run_shimmed
 from .mutations import mutated, mutated_json
@@ -21,6 +22,7 @@ from .workshop import IN_PLACE, Workshop, shard_bytes
 
 _DAMAGED_STATES = {"text": 40, "images": 40}  # of a run; 20 of each other job
 _WRITTEN = ("text", "images")
+_ODD_FILES = 30  # of each job
 _DATASET_FILES = {
     "damaged shards": (_WRITTEN, "train/*.tfrecords", 90),
     "damaged manifests": (_WRITTEN, "_meta/manifest.json", 100),
@@ -85,6 +87,22 @@ def _damaged(workshop: Workshop, kind: str, seed: int) -> Callable[[Path], None]
             workshop.is_there(job, output)
         outside = sorted(set(os.listdir(folder)) - {"ds", "t"})
         hold(not outside, f"files outside of the output: {outside}")
+
+    return check
+
+
+def _odd(workshop: Workshop, job: str, name: str, kind: str) -> Callable[[Path], None]:
+    """What is no regular file, or no folder, in a place of a dataset."""
+
+    def check(folder: Path) -> None:
+        output = workshop.copy(job, folder)
+        put(output / name, kind)
+        is_clean(run_main(folder, ["verify", str(output), "--workers=1"]), reports=True)
+        is_clean(run_forked(folder, lambda: _read_all(output)))
+        overwritten = run_forked(folder, lambda: workshop.run(job, output, "--overwrite"))
+        is_clean(overwritten)
+        if overwritten.status == 0 and name not in workshop.kept.get(output, {}):
+            is_clean(run_main(folder, ["verify", str(output), "--workers=1"]), reports=True)
 
     return check
 
@@ -186,6 +204,10 @@ def stored(workshop: Workshop, seed: int, steps: dict[str, int]) -> Iterator[Cas
         for n in range(count):
             yield Case(kind, str(n), _damaged(workshop, kind, seed + n))
     rng = random.Random(seed)
+    for job in (*_WRITTEN, IN_PLACE):
+        odd = [(name, kind) for name in places(workshop.dataset(job)) for kind in KINDS]
+        for name, kind in rng.sample(odd, _ODD_FILES):
+            yield Case("odd files", f"{job}, {name}, {kind}", _odd(workshop, job, name, kind))
     for job, most in steps.items():
         for n in range(_DAMAGED_STATES.get(job, 20)):
             check = _damaged_state(workshop, job, rng.randint(1, most), seed + n)

@@ -81,7 +81,7 @@ def test_a_record_that_does_not_parse_is_one_line(tmp_path: Path, record: bytes,
     path = write_numbers(tmp_path / "ds", [20])
     _replace_records(path, [record] * 20)
     dataset = load(path, "train", batch_size=5, epochs=1)
-    mixed = mix({"a": lambda start_step: dataset}, {"a": 1.0}, steps=2)
+    mixed = mix({"a": lambda start_step: dataset}, weights={"a": 1.0}, steps=2)
     for each, folder in ((dataset, str(path)), (mixed, "DIR")):
         with pytest.raises(ReadError, match=f"schema, and one is not .{why}") as info:
             iterate(each)

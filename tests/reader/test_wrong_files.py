@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.reader import Reader, RecordTable, mask_tokens, normalise_images
+from recordmill.reader import Reader, RecordTable, normalise_images
 from recordmill.reader.dataset import open_dataset
 from recordmill.reader.record_ranges import parse_index
 from recordmill.reader.sampling.balance import class_distribution
 from recordmill.reader.sampling.bucketing import stored_lengths
+from recordmill.reader.token_rows import read_vocabulary
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.example_values import parse_record
 from recordmill.records.manifest import MANIFEST_PATH, STATISTICS_PATH, success_bytes
@@ -81,7 +82,7 @@ def test_other_files_of_a_dataset_are_regular_too(path: Path, tmp_path: Path, ki
         lambda: stored_lengths(dataset, "train"),
         lambda: class_distribution(dataset, "train", feature="id"),
         lambda: normalise_images(dataset=dataset),
-        lambda: mask_tokens(seed=1, vocab_file=dataset / STATISTICS_PATH),
+        lambda: read_vocabulary(dataset / STATISTICS_PATH),
     ]
     for read in reads:
         with pytest.raises(UsageError, match=f"{STATISTICS_PATH} cannot be read") as info:

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import Protocol
 
 import msgspec
@@ -262,26 +263,36 @@ class Workspace:
         return marker.work if is_own(marker.work, marker.run) else ""
 
     def check_links(self, splits: Iterable[str], template: str) -> None:
-        """Checks that what the run will write lies in the output, and not behind a link in it.
+        """Checks that what the run will write lies in folders of the output: no link, no file.
 
         Args:
           splits: that will be written.
           template: of the paths of shards.
 
         Raises:
-          UsageError: names a folder that is a link.
+          UsageError: names what is no folder.
         """
         if not files.is_local(self.output):
             return
         metadata = files.join(self.output, os.path.dirname(m.MANIFEST_PATH))
         within = [os.path.join(at, name) for at, names, _ in os.walk(metadata) for name in names]
-        shards = [] if self.in_place else [shard_folder(split, template) for split in splits]
-        shards = [os.path.join(self.output, folder) for folder in shards if folder]
-        for folder in (metadata, *within, *shards):
+        splits = list(splits)
+        inside = [m.REJECTED_PATH, m.DROPPED_PATH]
+        for split in splits:
+            name = ShardName(split, 0, 1, template, file=split * self.in_place)
+            inside += [str(each) for each in PurePosixPath(name.index_path).parents]
+        inside += [] if self.in_place else [shard_folder(split, template) for split in splits]
+        made = [os.path.join(self.output, folder) for folder in inside if folder not in ("", ".")]
+        for folder in (metadata, *within, *made):
             if os.path.islink(folder):
                 raise UsageError(
                     f"--output must hold its own folders, and {folder} is a link; remove the link, "
                     "or choose another --output"
+                )
+            if os.path.lexists(folder) and not os.path.isdir(folder):
+                raise UsageError(
+                    f"--output must hold its own folders, and {folder} is none; move it away, or "
+                    "choose another --output"
                 )
 
     def check_free(self, names: Iterable[str], listed: set[str]) -> None:

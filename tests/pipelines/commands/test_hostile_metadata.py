@@ -133,8 +133,8 @@ def test_wrong_types_in_a_manifest_are_one_line(
             assert run(capsys, "diff", path, path, "--no-records")[0] == 2
             assert run(capsys, "report", path, html)[0] == 2
     assert refused == {
-        "config", "counts", "counts.examples", "counts.images_listed", "counts.rejected", "counts.dropped",
-        "counts.rejected.unreadable", "counts.dropped.short",
+        "config", "counts", "counts.examples", "counts.images_listed", "counts.rejected",
+        "counts.rejected.unreadable", "counts.dropped", "counts.dropped.short",
     }  # fmt: skip
 
 
