@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import threading
-import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
@@ -30,7 +29,7 @@ from recordmill.pipelines.command_table import (
 )
 from recordmill.pipelines.engines.error_text import describe_lack
 from recordmill.pipelines.faces import Given, Parser, full_help, page_help, refuse_unknown
-from recordmill.records.errors import RunError, UsageError, hide_passwords
+from recordmill.records.errors import RunError, UsageError, hide_passwords, visible
 from recordmill.records.spec import Option
 from recordmill.transforms.dataset.limits import check_limits
 from recordmill.transforms.text.presets import presets_help
@@ -249,17 +248,7 @@ def _discard_output() -> None:
 
 def _print_error(error: object) -> None:
     with suppress(OSError):  # the terminal may be closed
-        print(f"recordmill: {_shortened(_visible(hide_passwords(str(error))))}", file=sys.stderr)
-
-
-def _visible(text: str) -> str:
-    """Returns a message as one line: what an input holds may end lines, or command a terminal."""
-    return "".join(map(_escape, text)) if not text.isprintable() else text
-
-
-def _escape(character: str) -> str:
-    is_command = unicodedata.category(character) in ("Cc", "Zl", "Zp")
-    return character.encode("unicode_escape").decode() if is_command else character
+        print(f"recordmill: {_shortened(visible(hide_passwords(str(error))))}", file=sys.stderr)
 
 
 def _shortened(text: str) -> str:

@@ -35,7 +35,7 @@ from recordmill.pipelines.run_facts import RunFacts, write_report_of, write_run
 from recordmill.pipelines.run_lock import only_run
 from recordmill.pipelines.temporary_folders import remove_leftovers
 from recordmill.records import manifest as m
-from recordmill.records.errors import RunError, UsageError
+from recordmill.records.errors import RunError, UsageError, visible
 from recordmill.records.spec import options_of
 from recordmill.transforms.dataset.run_state import LostFoldersError
 from recordmill.transforms.dataset.stages import Stage, phases_of
@@ -255,11 +255,11 @@ def _summary(
     print(f"{planner.summary(manifest.counts)}; rejected: {reasons}")
     statistics = json.loads(files.read_bytes(files.join(output, m.STATISTICS_PATH)))
     for name, value in describe_statistics(statistics):
-        print(f"{name}: {value}")
+        print(visible(f"{name}: {value}"))
     speed = f"{seconds:.1f} s, {plan.input_bytes / 1e6 / seconds:.1f} MB/s of input"
     if peak_bytes:
         speed += f", peak memory {peak_bytes / 1e6:.0f} MB in all processes of this machine"
     print(speed)
     if plan.job.warnings != "none":
         for warning in statistics["warnings"]:
-            print(f"recordmill: warning: {warning['text']}", file=sys.stderr)
+            print(f"recordmill: warning: {visible(warning['text'])}", file=sys.stderr)

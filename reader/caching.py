@@ -29,9 +29,10 @@ from pathlib import Path
 from typing import IO
 
 from recordmill.reader.dataset import FinishedDataset
-from recordmill.reader.shard_files import has_checksum
+from recordmill.reader.shard_files import has_checksum, is_local
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import ShardInfo
+from recordmill.records.regular_files import open_regular
 
 _CHUNK_BYTES = 1 << 22
 _LOCK = ".lock"
@@ -236,27 +237,32 @@ def _remove(entry: Path) -> bool:
 def _copy(remote: str, target: IO[bytes], shard: ShardInfo) -> None:
     """Copies a shard and checks it against the manifest."""
     import google_crc32c
-    import tensorflow as tf
 
     checksum = google_crc32c.Checksum()
     size = 0
-    source = tf.io.gfile.GFile(remote, "rb")
-    while True:
-        try:
-            chunk = source.read(_CHUNK_BYTES)
-        except (OSError, tf.errors.OpError) as error:
-            if os.strerror(errno.EMFILE) in str(error):
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), remote) from error
-            raise RunError(f"{remote} could not be copied to the cache: {error}") from error
-        if not chunk:
-            break
+    for chunk in _chunks(remote):
         checksum.update(chunk)
         size += len(chunk)
         target.write(chunk)
-    source.close()
     crc32c = int.from_bytes(checksum.digest(), "big")
     if (size, crc32c) != (shard.file_bytes, shard.crc32c):
         raise RunError(
             f"{remote} must have the {shard.file_bytes} bytes and crc32c {shard.crc32c:08x} of the "
             f"manifest, and has {size} bytes and {crc32c:08x}; copy the dataset again"
         )
+
+
+def _chunks(remote: str) -> Iterator[bytes]:
+    """Yields the bytes of a shard."""
+    import tensorflow as tf
+
+    try:
+        with (
+            open_regular(remote) if is_local(remote) else tf.io.gfile.GFile(remote, "rb")
+        ) as source:
+            while chunk := source.read(_CHUNK_BYTES):
+                yield chunk
+    except (OSError, tf.errors.OpError) as error:
+        if os.strerror(errno.EMFILE) in str(error):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), remote) from error
+        raise RunError(f"{remote} could not be copied to the cache: {error}") from error

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import google_crc32c
 
 from recordmill.reader.record_ranges import Ints, parse_index
+from recordmill.reader.shard_files import is_local
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.inside import check_inside
 from recordmill.records.manifest import (
@@ -18,6 +19,7 @@ from recordmill.records.manifest import (
     check_success,
 )
 from recordmill.records.manifest_checks import shard_defects
+from recordmill.records.regular_files import open_regular
 from recordmill.records.schema import Schema
 from recordmill.records.shards import is_shard_file, shard_folder
 
@@ -56,12 +58,12 @@ class FinishedDataset:
         """Returns the bytes of a small file of the dataset.
 
         Raises:
-          UsageError: there is no such file.
           RunError: it lies outside of the dataset.
-          UsageError: there is no such file, or it has not the checksum of the manifest.
+          UsageError: there is no such file, it cannot be read, or it has not the checksum of the
+            manifest.
         """
         check_inside(self.path, [name], follow=True)
-        content = _read(self.file(name))
+        content = read_file(self.file(name))
         if content is None:
             raise UsageError(
                 f"{self.path} must hold {name}, which the manifest lists, and does not; copy the "
@@ -150,14 +152,22 @@ def _join(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}"
 
 
-def _read(path: str) -> bytes | None:
-    """Returns the bytes of a small file on any file system of TensorFlow, None if it is missing."""
-    if "://" not in path:
+def read_file(path: str) -> bytes | None:
+    """Returns the bytes of a small file, local or on a file system of TensorFlow.
+
+    Returns None if it is missing.
+
+    Raises:
+      UsageError: it cannot be read, such as a fifo, or a file of another user.
+    """
+    if is_local(path):
         try:
-            with open(path, "rb") as handle:
+            with open_regular(path) as handle:
                 return handle.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            raise _unreadable(path, error.strerror or str(error)) from error
     import tensorflow as tf
 
     try:
@@ -166,12 +176,30 @@ def _read(path: str) -> bytes | None:
             return content
     except tf.errors.NotFoundError:
         return None
+    except tf.errors.OpError as error:
+        raise _unreadable(path, error.message) from error
+
+
+def _unreadable(path: str, reason: str) -> UsageError:
+    return UsageError(
+        f"{path} cannot be read ({' '.join(reason.split())}); copy the file again, or see that you "
+        "may read it"
+    )
 
 
 def _list(folder: str) -> list[str]:
-    """Returns the names in a folder, none if there is no such folder."""
-    if "://" not in folder:
-        return os.listdir(folder) if os.path.isdir(folder) else []
+    """Returns the names in a folder, none if there is no such folder.
+
+    Raises:
+      UsageError: it may not be read.
+    """
+    if is_local(folder):
+        try:
+            return os.listdir(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise _unreadable(folder, error.strerror or str(error)) from error
     import tensorflow as tf
 
     return list(tf.io.gfile.listdir(folder)) if tf.io.gfile.isdir(folder) else []
@@ -185,17 +213,17 @@ def open_dataset(path: str | os.PathLike[str]) -> FinishedDataset:
 
     Raises:
       UsageError: there is no `_SUCCESS`, or it has the checksum of another manifest, or of one that
-        this release cannot read.
+        this release cannot read; or one of the two is no regular file.
       RunError: the manifest lists a file outside of the dataset.
     """
     folder = os.fspath(path)
-    success = _read(_join(folder, SUCCESS_PATH))
+    success = read_file(_join(folder, SUCCESS_PATH))
     if success is None:
         raise UsageError(
             f"a dataset must have {SUCCESS_PATH}, which is written last, and {folder} has none: "
             "give the folder that holds it, or run the pipeline's command again to finish it"
         )
-    content = _read(_join(folder, MANIFEST_PATH))
+    content = read_file(_join(folder, MANIFEST_PATH))
     if content is None or not check_success(success, content):
         problem = "is missing" if content is None else "is another one"
         raise UsageError(

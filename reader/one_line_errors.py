@@ -8,6 +8,7 @@ TensorFlow can raise it: its message then holds the line after "assertion failed
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -20,9 +21,16 @@ from recordmill.reader.tensorflow_internals import (
 )
 from recordmill.records.errors import RunError
 
-Describe: TypeAlias = "Callable[[tf.errors.OpError, int], str | None]"
+# TensorFlow's own binding raises the second where a message holds bytes that are no UTF-8, such as
+# those of a record that it cannot parse.
+_Raised: TypeAlias = "tf.errors.OpError | UnicodeDecodeError"
+Describe: TypeAlias = "Callable[[_Raised, int], str | None]"
 
 _PREFIX = "recordmill: "
+_UNPARSED = re.compile(
+    "Could not parse example input|Invalid protocol message input|"
+    r"Name: <unknown>, (?P<why>(?:Key|Feature|Feature list): [^\n\[]*)"
+)
 
 
 class ReadError(RunError, tf.errors.InvalidArgumentError):
@@ -62,11 +70,28 @@ def check_all_in_graph(conditions: tf.Tensor, parts: Sequence[Any]) -> list[Any]
     return [] if check is None else [check]
 
 
-def checked_message(error: tf.errors.OpError) -> str | None:
-    """Returns the line of the check that failed, the first of several, or None for other errors."""
-    message = (assertion_message(error) or "").strip()
-    first = message.partition(f" {_PREFIX}")[0]
-    return first.removeprefix(_PREFIX) if first.startswith(_PREFIX) else None
+def checked_message(error: _Raised, folder: str = "DIR") -> str | None:
+    """Returns the line of the check that failed, the first of several, or None for other errors.
+
+    Args:
+      error: of an iterator.
+      folder: the dataset, as a record that cannot be parsed is named by `verify`.
+    """
+    if isinstance(error, UnicodeDecodeError):
+        text = error.object.decode("utf-8", "replace")
+    else:
+        message = (assertion_message(error) or "").strip()
+        first = message.partition(f" {_PREFIX}")[0]
+        if first.startswith(_PREFIX):
+            return first.removeprefix(_PREFIX)
+        text = str(error.message)
+    if found := _UNPARSED.search(text):
+        why = " ".join((found["why"] or "it is no such message of protobuf").split())
+        return (
+            f"every record must be a tf.Example of the dataset's schema, and one is not ({why}); "
+            f"see which by `recordmill verify {folder}`, and copy or write the dataset anew"
+        )
+    return None
 
 
 def raise_one_line(
@@ -112,7 +137,7 @@ class _OneLineIterator(OwnedIterator):
     def _one_line(self, take: Callable[[], Any]) -> Any:
         try:
             element = take()
-        except tf.errors.OpError as error:
+        except (tf.errors.OpError, UnicodeDecodeError) as error:
             message = self._describe(error, self._given)
             if message is None:
                 raise

@@ -57,8 +57,8 @@ def build_dataset(
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
 
-    def describe(error: tf.errors.OpError, given: int) -> str | None:
-        message = checked_message(error)
+    def describe(error: tf.errors.OpError | UnicodeDecodeError, given: int) -> str | None:
+        message = checked_message(error, source.guard.folder)
         if message is None and isinstance(error, tf.errors.InvalidArgumentError):
             message = undecodable_message(source, order, transforms, start_step + given)
         return message

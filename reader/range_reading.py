@@ -23,8 +23,9 @@ import numpy.typing as npt
 
 from recordmill.reader.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c, record_length
 from recordmill.reader.record_ranges import Ints, RecordOffsets
-from recordmill.reader.shard_files import OVERHEAD_BYTES, is_local, open_regular
+from recordmill.reader.shard_files import OVERHEAD_BYTES, is_local
 from recordmill.records.errors import RunError
+from recordmill.records.regular_files import opened_regular
 
 Records = npt.NDArray[np.object_]
 
@@ -321,7 +322,7 @@ def _read(span: _Span) -> bytes:
 def _opened(path: str) -> Iterator[int]:
     """Opens a local shard; gives its descriptor. An error of the system names the shard."""
     try:
-        with open_regular(path) as descriptor:
+        with opened_regular(path) as descriptor:
             yield descriptor
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror or error}") from error

@@ -1,18 +1,16 @@
-"""Shards on a local disk: opened as regular files, and known by size and time."""
+"""Shards on a local disk: opened once, and known by size and time."""
 
 from __future__ import annotations
 
 import os
-import stat
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import google_crc32c
 
 from recordmill.reader.framing import FOOTER_BYTES, HEADER_BYTES
+from recordmill.records.regular_files import opened_regular
 
 OVERHEAD_BYTES = HEADER_BYTES + FOOTER_BYTES  # framing.OVERHEAD_BYTES, without numba
 _CHUNK_BYTES = 1 << 22
@@ -35,26 +33,10 @@ def is_local(path: str) -> bool:
     return "://" not in path
 
 
-@contextmanager
-def open_regular(path: str) -> Iterator[int]:
-    """Opens a file for reading; gives its descriptor.
-
-    Raises:
-      OSError: there is none, or it is no regular file: a pipe would wait for ever.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{path} is no regular file")
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 def has_checksum(path: str, size: int, crc32c: int) -> bool:
     """Reads a local file, and tells whether it has this size and crc32c."""
     found = 0
-    with open_regular(path) as descriptor:
+    with opened_regular(path) as descriptor:
         if os.fstat(descriptor).st_size != size:
             return False
         at = 0
@@ -84,7 +66,7 @@ class OpenShards:
         """
         with self._lock:
             if shard not in self._descriptors:
-                with open_regular(path) as descriptor:
+                with opened_regular(path) as descriptor:
                     self._descriptors[shard] = os.dup(descriptor)
             return self._descriptors[shard]
 

@@ -15,14 +15,10 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from recordmill.reader.dataset import FinishedDataset
-from recordmill.reader.shard_files import (
-    Stamp,
-    has_checksum,
-    is_local,
-    open_regular,
-)
+from recordmill.reader.shard_files import Stamp, has_checksum, is_local
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import MANIFEST_PATH, ShardInfo
+from recordmill.records.regular_files import odd_kind, opened_regular
 
 _REMOTE_SECONDS = 60.0  # between two looks at a remote dataset, each of which is a request
 _END_BYTES = 64
@@ -31,7 +27,11 @@ _OPEN_ANEW = "open the reader anew, on a dataset that stays as it is"
 
 
 class ShardGuard:
-    """What a reader's shards were when it opened them."""
+    """What a reader's shards were when it opened them.
+
+    Attributes:
+      folder: of their dataset.
+    """
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class ShardGuard:
           UsageError: a shard is missing, has not the size of the manifest, or holds the content of
             another one.
         """
+        self.folder = dataset.path
         self._shards = shards
         self._paths = paths
         with ThreadPoolExecutor(_THREADS) as pool:
@@ -156,7 +157,7 @@ def _stamp(path: str) -> Stamp | None:
         status = os.stat(path)
     except OSError as error:
         raise UsageError(_gone(path, error)) from error
-    if not stat.S_ISREG(status.st_mode):
+    if not stat.S_ISREG(status.st_mode) or odd_kind(status):
         raise UsageError(f"a shard must be a regular file, and {path} is none; copy it again")
     return Stamp.of(status)
 
@@ -172,7 +173,7 @@ def _remote_stamp(path: str) -> Stamp | None:
 
 
 def _ends(path: str, size: int) -> tuple[int, bytes, bytes]:
-    with open_regular(path) as descriptor:
+    with opened_regular(path) as descriptor:
         first = os.pread(descriptor, _END_BYTES, 0)
         last = os.pread(descriptor, _END_BYTES, max(0, size - _END_BYTES))
     return size, first, last

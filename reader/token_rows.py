@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from recordmill.reader.dataset import read_file
 from recordmill.reader.features import Features
 from recordmill.reader.narrowing import to_int32
 from recordmill.records.errors import UsageError
@@ -56,15 +57,14 @@ def read_vocabulary(vocab_file: str | os.PathLike[str]) -> TokenVocabulary:
     Raises:
       UsageError: there is no such file, it is not UTF-8, or a token occurs twice.
     """
-    import tensorflow as tf
-
     path = os.fspath(vocab_file)
     try:
-        with tf.io.gfile.GFile(path, "rb") as handle:
-            lines = handle.read().decode("utf-8").replace("\r\n", "\n").split("\n")
-    except (tf.errors.OpError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"vocab_file must be a UTF-8 text file, got {path}: {reason}") from error
+        content = read_file(path)
+        if content is None:
+            raise UsageError("there is no such file")
+        lines = content.decode("utf-8").replace("\r\n", "\n").split("\n")
+    except (UsageError, UnicodeDecodeError) as error:
+        raise UsageError(f"vocab_file must be a UTF-8 text file, got {path}: {error}") from error
     if lines and not lines[-1]:
         lines.pop()
     tokens = tuple(line.strip() for line in lines)

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 
 _URL_PASSWORD = re.compile(r"(\w+://[^\s/:@]*):[^\s/]*@")
@@ -26,6 +27,20 @@ class RunError(RuntimeError):
 def hide_passwords(text: str) -> str:
     """Returns a text in which stars stand for the passwords of URLs."""
     return _PARAMETER.sub(r"\1=***", _URL_PASSWORD.sub(r"\1:***@", text))
+
+
+def visible(text: str) -> str:
+    """Returns text as one line: what inputs and names hold may end lines, or command a terminal.
+
+    >>> visible("a\\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    return "".join(map(_escaped, text)) if not text.isprintable() else text
+
+
+def _escaped(character: str) -> str:
+    is_command = unicodedata.category(character) in ("Cc", "Zl", "Zp")
+    return character.encode("unicode_escape").decode() if is_command else character
 
 
 def did_you_mean(

@@ -6,10 +6,13 @@ What a reader relies on is checked whenever a dataset is opened; `recordmill ver
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
-from recordmill.records.manifest import Manifest
+from recordmill.records.manifest import Manifest, ShardInfo
+from recordmill.records.schema import Feature
+from recordmill.records.state import MAX_INT64
 
 _OVERHEAD_BYTES = 16  # of TFRecord framing: what an empty record takes
 _MOST_NAMED = 3
@@ -59,12 +62,7 @@ def count_defects(manifest: Manifest) -> Iterator[str]:
             f"counts.examples must be {total}, the sum over the shards, and is "
             f"{counts.get('examples')!r:.40}"
         )
-    for name, value in counts.items():
-        for field, count in _leaves(f"counts.{name}", value):
-            if type(count) not in (int, float) or count < 0:
-                yield f"{field} must be 0 or more, and is {count!r:.40}"
-    if not isinstance(counts.get("rejected", {}), dict):
-        yield f"counts.rejected must be counts by reason, and is {counts['rejected']!r:.40}"
+    yield from count_type_defects(manifest)
     listed = {shard.name.path for shard in manifest.shards}
     for path in sorted(listed & manifest.files.keys()):
         yield f"{path} must be listed once, and is among the shards and the files"
@@ -74,9 +72,38 @@ def count_defects(manifest: Manifest) -> Iterator[str]:
                 yield f"files must list {shard.name.index_path}, the index of a shard, and does not"
 
 
-def _leaves(field: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _leaves(f"{field}.{name}", inner)
-    else:
-        yield field, value
+def count_type_defects(manifest: Manifest) -> Iterator[str]:
+    """Yields which counts are neither numbers nor numbers by reason, a line each."""
+    for name, value in manifest.counts.items():
+        parts = value if isinstance(value, dict) else {"": value}
+        for part, count in parts.items():
+            if type(count) not in (int, float) or not 0 <= count <= MAX_INT64:
+                field = f"counts.{name}" + (f".{part}" if part else "")
+                yield f"{field} must be 0 or more, and is {count!r:.40}"
+    for name in ("rejected", "dropped"):
+        if not isinstance(found := manifest.counts.get(name, {}), dict):
+            yield f"counts.{name} must be counts by reason, and is {found!r:.40}"
+
+
+def unknown_key_defects(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yields which keys this release does not know, a line for the first of each part.
+
+    Readers pass over them: a later release may have written them. But nobody has checked them.
+
+    Args:
+      content: of `manifest.json`, from which a manifest was read.
+    """
+    for where, parts, kind in (
+        ("", [content], Manifest.__struct_fields__),
+        ("shards", content.get("shards", []), ShardInfo.__struct_fields__),
+        ("features", content["features"], [field.name for field in fields(Feature)]),
+    ):
+        known = set(kind)
+        for number, part in enumerate(parts):
+            if unknown := sorted(part.keys() - known):
+                place = f"{where}[{number}] " if where else ""
+                yield (
+                    f"{place}has {unknown[0]!r:.80}, which this release does not know: upgrade "
+                    "recordmill, or, if no later one has written it, write the dataset anew"
+                )
+                break

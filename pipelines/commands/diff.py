@@ -32,8 +32,9 @@ from recordmill.pipelines.inspection.value_differences import (
     value_text,
 )
 from recordmill.pipelines.inspection.vocabularies import read_vocabulary
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, visible
 from recordmill.records.manifest import STATISTICS_PATH
+from recordmill.records.statistics_file import check_statistics
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.written_objective import readable_config
 
@@ -67,7 +68,7 @@ def _described(records: RecordFiles) -> dict[str, Any]:
             "sources": manifest.sources,
             "counts": manifest.counts,
             "versions": manifest.versions,
-            "statistics": _statistics(read_description(path)),
+            "statistics": _statistics(read_description(path, check_statistics)),
         }
     return content
 
@@ -76,7 +77,7 @@ def _statistics(content: dict[str, Any]) -> dict[str, Any]:
     """Returns the statistics with a few numbers for each list of lengths."""
     return {
         split: sums | {_LENGTHS: _lengths(sums[_LENGTHS])}
-        if isinstance(sums, dict) and isinstance(sums.get(_LENGTHS), list)
+        if isinstance(sums, dict) and _LENGTHS in sums
         else sums
         for split, sums in content.items()
     }
@@ -274,6 +275,6 @@ def run(options: DiffSpec) -> int:
         for path in unfinished:
             print(f"{path} is not finished: run its command again")
         for line in (*_value_lines(values), *(_record_lines(records, sides) if records else ())):
-            print(line)
+            print(visible(line))
         print(_last_line(values, records, finished=not unfinished))
     return int(bool(values or unfinished or (records and not records.equal)))

@@ -32,7 +32,7 @@ from recordmill.pipelines.inspection.token_form import form_of
 from recordmill.pipelines.inspection.token_lines import legend_lines
 from recordmill.pipelines.inspection.vocabularies import read_vocabulary
 from recordmill.records.conditions import parse_condition
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, visible
 from recordmill.records.schema import Schema
 
 _FILE_NAMES = ("image/filename", "filename", "file_name", "image/source_id")
@@ -148,13 +148,14 @@ def run(options: InspectSpec) -> int:
         return status
     style = style_for(options.color, sys.stdout)
     for name, value in overview_lines(records, known):
-        print(f"{style('name', f'{name:<11}')} {value}")
-    print(f"{style('name', 'features')}\n  " + known.describe().replace("\n", "\n  "))
+        print(f"{style('name', f'{name:<11}')} {visible(value)}")
+    features = map(visible, known.describe().split("\n"))
+    print("\n  ".join([style("name", "features"), *features]))
     form = form_of(records.manifest, vocabulary)
     for (record, values), drawing in zip(shown, drawings, strict=True):
         print("\n" + "\n".join(example_lines(record, values, schema, vocabulary, style, form)))
         if drawing and (held := drawing.describe_mask()):
-            print(named_line("pixels of the mask", held, style))
+            print(named_line("pixels of the mask", visible(held), style))
     legend = legend_lines([values for _, values in shown], vocabulary, form)
     if legend:
         print("\n" + "\n".join(legend))

@@ -11,7 +11,7 @@ from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.launch import engine_of
 from recordmill.pipelines.planning.estimate import estimate
-from recordmill.records.errors import RunError, UsageError
+from recordmill.records.errors import RunError, UsageError, visible
 
 
 def run(call: Call) -> int:
@@ -35,9 +35,9 @@ def run(call: Call) -> int:
     lines = list(found.lines(workers, options.price_per_worker_hour))
     width = max(len(name) for name, _ in lines)
     for name, value in lines:
-        print(f"{name:<{width}}  {value}")
+        print(f"{name:<{width}}  {visible(value)}")
     what = spec.output.warnings
     warnings = found.warnings() if what != "none" else []
     for warning in warnings:
-        print(f"recordmill: warning: {warning.text}", file=sys.stderr)
+        print(f"recordmill: warning: {visible(warning.text)}", file=sys.stderr)
     return 1 if warnings and what == "error" else 0

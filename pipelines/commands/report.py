@@ -13,7 +13,7 @@ from recordmill.pipelines.inspection.found_files import open_records
 from recordmill.pipelines.inspection.overview import inferred_schema
 from recordmill.pipelines.inspection.sample import read_sample
 from recordmill.pipelines.inspection.vocabularies import read_vocabulary
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, visible
 from recordmill.transforms.storage import files
 
 # Whose contents are compared, for each record that is decoded.
@@ -68,10 +68,10 @@ def run(options: ReportSpec) -> int:
     size = write_report(
         options.dataset, options.html, sample=options.sample, vocab_file=options.vocab_file
     )
-    print(f"{options.html}: {size / 1e6:.1f} MB")
+    print(visible(f"{options.html}: {size / 1e6:.1f} MB"))
     records = open_records(options.dataset)
     for line in records.problems:
-        print(line, file=sys.stderr)
+        print(visible(line), file=sys.stderr)
     if not records.finished:
         print(f"{options.dataset} is not finished: run its command again", file=sys.stderr)
     return int(bool(records.problems))

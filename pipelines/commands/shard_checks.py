@@ -89,6 +89,12 @@ class ShardReport:
     crc32c: int = 0
 
 
+def unread_defect(error: OSError) -> str:
+    """Returns the defect of a file that is not there, or cannot be read."""
+    missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+    return "missing" if missing else f"cannot be read: {error.strerror or error}"
+
+
 class _IndexCheck:
     """Compares the lines of an index file with the records, block by block."""
 
@@ -99,10 +105,12 @@ class _IndexCheck:
         self._records = 0
         self._wanted = not target.compression
         path = files.join(target.dataset, target.shard.name.index_path)
-        if self._wanted and files.exists(path):
+        if not self._wanted:
+            return
+        try:
             self._lines = files.read_bytes(path)
-        elif self._wanted:
-            defects.add("missing")
+        except OSError as error:
+            defects.add(unread_defect(error))
             self._wanted = False
 
     def compare(self, offsets: Offsets, base: int) -> None:
@@ -151,13 +159,10 @@ class _ShardCheck:
         self.report.shard.add(problem)
 
     def run(self) -> ShardReport:
-        if not files.exists(self._path):
-            self._defect("missing")
-            return self.report
         try:
             self._walk()
         except OSError as error:
-            self._defect(f"cannot be read: {error}")
+            self._defect(unread_defect(error))
             return self.report
         self._compare_sums()
         return self.report

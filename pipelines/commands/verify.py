@@ -25,6 +25,7 @@ from recordmill.pipelines.commands.shard_checks import (
     ShardReport,
     ShardToCheck,
     check_shard,
+    unread_defect,
 )
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.engine_spec import LOCAL_RUNNERS, EngineSpec, RunnerSpec
@@ -32,13 +33,18 @@ from recordmill.pipelines.engines.preloading import preloading
 from recordmill.pipelines.faces import aliases_of, refuse_unknown
 from recordmill.pipelines.job_request import TEMPORARY
 from recordmill.records import manifest as m
-from recordmill.records.errors import RunError, UsageError
+from recordmill.records.errors import RunError, UsageError, visible
 from recordmill.records.inside import check_inside
 from recordmill.records.manifest import Manifest, ShardInfo
-from recordmill.records.manifest_checks import count_defects, shard_defects
+from recordmill.records.manifest_checks import (
+    count_defects,
+    shard_defects,
+    unknown_key_defects,
+)
 from recordmill.records.schema import Schema
 from recordmill.records.seqio_metadata import COMPLETED_PATH, seqio_files
 from recordmill.records.state import FormatError, decode
+from recordmill.records.statistics_file import check_statistics
 from recordmill.records.tfds_metadata import tfds_files
 from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.dataset.run_state import MARKER, new_token
@@ -98,10 +104,20 @@ class DatasetReport:
         )
 
 
+def _read(dataset: str, path: str, report: DatasetReport) -> bytes | None:
+    """Returns the bytes of a file; None, and a defect of it, where it cannot be read."""
+    try:
+        return files.read_bytes(files.join(dataset, path))
+    except OSError as error:
+        report.add(path, unread_defect(error))
+        return None
+
+
 def _read_manifest(dataset: str, report: DatasetReport) -> Manifest | None:
     """Returns the manifest if it can be read; compares it with its checksum in `_SUCCESS`."""
-    success, path = (files.join(dataset, name) for name in (m.SUCCESS_PATH, m.MANIFEST_PATH))
-    finished, has_manifest = files.exists(success), files.exists(path)
+    finished, has_manifest = (
+        files.exists(files.join(dataset, name)) for name in (m.SUCCESS_PATH, m.MANIFEST_PATH)
+    )
     if not finished:
         _check_is_ours(dataset, has_manifest=has_manifest)
         report.add(m.SUCCESS_PATH, "missing: the dataset is not finished")
@@ -110,8 +126,11 @@ def _read_manifest(dataset: str, report: DatasetReport) -> Manifest | None:
         if finished:
             report.add(m.MANIFEST_PATH, "missing: without it nothing else can be checked")
         return None
-    content = files.read_bytes(path)
-    if finished and not m.check_success(files.read_bytes(success), content):
+    content = _read(dataset, m.MANIFEST_PATH, report)
+    success = _read(dataset, m.SUCCESS_PATH, report) if finished else None
+    if content is None:
+        return None
+    if success is not None and not m.check_success(success, content):
         report.add(
             m.MANIFEST_PATH,
             f"must have the checksum in {m.SUCCESS_PATH}, and has another: one of them was changed",
@@ -124,6 +143,8 @@ def _read_manifest(dataset: str, report: DatasetReport) -> Manifest | None:
         if "upgrade recordmill" in str(error):
             report.advice = _UPGRADE
         return None
+    for defect in unknown_key_defects(decode(content, dict[str, object])):
+        report.add(m.MANIFEST_PATH, defect)
     return manifest
 
 
@@ -176,9 +197,8 @@ def _check_files(dataset: str, manifest: Manifest, report: DatasetReport) -> Non
     for path in sorted(set(manifest.files) - reported):
         if path in named:
             continue  # its defect is in the report already
-        if path not in present:
-            report.add(path, "missing")
-        elif google_crc32c.value(files.read_bytes(prefix + path)) != manifest.files[path]:
+        content = _read(dataset, path, report)
+        if content is not None and google_crc32c.value(content) != manifest.files[path]:
             report.add(path, "does not match its checksum in the manifest")
     if manifest.in_place:  # in a folder of others
         report.advice = _IN_PLACE if report.advice == _COPY_AGAIN else report.advice
@@ -195,8 +215,9 @@ def _check_files(dataset: str, manifest: Manifest, report: DatasetReport) -> Non
 
 
 def _read_json(dataset: str, path: str, report: DatasetReport) -> Any:
+    content = _read(dataset, path, report)
     try:
-        return decode(files.read_bytes(files.join(dataset, path)), object)
+        return _UNREADABLE if content is None else decode(content, object)
     except FormatError as error:
         report.add(path, f"cannot be read: {error}")
         return _UNREADABLE
@@ -243,12 +264,15 @@ def _check_metadata(dataset: str, manifest: Manifest, report: DatasetReport) -> 
     statistics: object = _UNREADABLE
     if files.exists(files.join(dataset, m.STATISTICS_PATH)):
         statistics = _read_json(dataset, m.STATISTICS_PATH, report)
-    for path, content in _derived_files(manifest, statistics).items():
+    derived = _derived_files(manifest, statistics)
+    for path in {"dataset_info.json", "features.json"} & manifest.files.keys() - derived.keys():
+        report.add(path, "describes records, of which the manifest has no features")
+    for path, content in derived.items():
         is_foreign = manifest.in_place and path not in manifest.files
         if is_foreign or not files.exists(files.join(dataset, path)):
             continue  # reported as missing if the manifest lists it
         if not path.endswith(".json"):
-            if files.read_bytes(files.join(dataset, path)) != content:
+            if _read(dataset, path, report) not in (content, None):
                 report.add(path, "must name the classes of the manifest's features, in order")
             continue
         found = _read_json(dataset, path, report)
@@ -259,20 +283,28 @@ def _check_metadata(dataset: str, manifest: Manifest, report: DatasetReport) -> 
             expected["description"] = found.get("description")
         for difference in _differences(found, expected):
             report.add(path, difference)
-    if statistics is _UNREADABLE:
-        return
+    if statistics is not _UNREADABLE:
+        _check_statistics(statistics, manifest, report)
+
+
+def _check_statistics(statistics: object, manifest: Manifest, report: DatasetReport) -> None:
+    """Checks the types of the statistics, and compares their examples with the manifest."""
     if not isinstance(statistics, dict):
         report.add(m.STATISTICS_PATH, f"must be an object, and is {_shown(statistics)}")
-    else:
-        splits = manifest.split_shards()
-        examples = {split: sum(s.records for s in shards) for split, shards in splits.items()}
-        known = {
-            split: found.get("examples") if isinstance(found, dict) else None
-            for split, found in statistics.items()
-            if split not in m.STATISTICS_OF_ALL
-        }
-        for difference in _differences(known, examples):
-            report.add(m.STATISTICS_PATH, f"examples of {difference}")
+        return
+    splits = manifest.split_shards()
+    examples = {split: sum(s.records for s in shards) for split, shards in splits.items()}
+    known = {
+        split: found.get("examples") if isinstance(found, dict) else None
+        for split, found in statistics.items()
+        if split not in m.STATISTICS_OF_ALL
+    }
+    for difference in _differences(known, examples):
+        report.add(m.STATISTICS_PATH, f"examples of {difference}")
+    try:
+        check_statistics(statistics)
+    except FormatError as error:
+        report.add(m.STATISTICS_PATH, str(error))
 
 
 def _check_rejects(dataset: str, manifest: Manifest, report: DatasetReport) -> None:
@@ -280,10 +312,9 @@ def _check_rejects(dataset: str, manifest: Manifest, report: DatasetReport) -> N
     paths = [path for path in manifest.files if path.startswith(f"{m.REJECTED_PATH}/")]
     listed, complete = 0, True
     for path in paths:
-        if not files.exists(files.join(dataset, path)):
-            complete = False  # reported as missing
-            continue
-        for number, line in enumerate(files.read_bytes(files.join(dataset, path)).splitlines()):
+        content = _read(dataset, path, report)
+        complete = complete and content is not None
+        for number, line in enumerate((content or b"").splitlines()):
             try:
                 listed += decode(line, Reject).count
             except FormatError as error:
@@ -429,8 +460,8 @@ def run(call: Call) -> int:
     check = _engine_check(call, options)
     report = verify(options.dataset, workers=options.workers, check=check)
     for line in report.lines():
-        print(line)
-    print(f"{options.dataset}: {report.summary()}")
+        print(visible(line))
+    print(visible(f"{options.dataset}: {report.summary()}"))
     if report.defects:
         print(report.advice, file=sys.stderr)
     elif files.exists(files.join(options.dataset, TEMPORARY, MARKER)):

@@ -15,7 +15,7 @@ from recordmill.pipelines.engines.activity import Activity
 from recordmill.pipelines.engines.call_stacks import describe_this_process, describe_workers
 from recordmill.pipelines.progress import PROGRESS_THREAD
 from recordmill.pipelines.temporary_folders import remove_others
-from recordmill.records.errors import RunError
+from recordmill.records.errors import RunError, visible
 
 _WATCHDOG_THREAD = "watchdog"
 _ONLOOKERS = (PROGRESS_THREAD, _WATCHDOG_THREAD)
@@ -134,4 +134,4 @@ class Watchdog:
 
 def _print(line: str) -> None:
     with suppress(OSError):  # the terminal may be closed
-        print(f"recordmill: {line}", file=sys.stderr, flush=True)
+        print(f"recordmill: {visible(line)}", file=sys.stderr, flush=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from recordmill.pipelines.inspection import plots
@@ -15,7 +16,9 @@ from recordmill.pipelines.inspection.facts import Facts
 from recordmill.pipelines.inspection.overview import overview, readable_bytes
 from recordmill.pipelines.inspection.page import Plot, Section, Table
 from recordmill.pipelines.inspection.record_files import RecordFiles
+from recordmill.records.errors import UsageError
 from recordmill.records.manifest import REJECTED_PATH
+from recordmill.records.state import FormatError, decode
 from recordmill.transforms.storage import files
 
 _SHARDS_NAMED = 24
@@ -174,10 +177,20 @@ def _rejects(records: RecordFiles, reasons: Collection[str]) -> Iterator[str]:
             return
         content = files.read_bytes(files.join(records.path, path), 0, _REJECTS_BYTES)
         for line in content[: content.rfind(b"\n") + 1].splitlines():
-            reason = str(json.loads(line).get("reason"))
+            try:
+                reason = decode(line, _Reject).reason
+            except FormatError as error:
+                raise UsageError(
+                    f"{files.join(records.path, path)} has a line that cannot be read: {error}; "
+                    "see what is broken with `recordmill verify`"
+                ) from error
             examples[reason] += 1
             if examples[reason] <= _REJECTS_SHOWN:
                 yield line.decode("utf-8", "replace")[:_REJECT_LENGTH]
+
+
+class _Reject(msgspec.Struct, frozen=True):
+    reason: str = ""
 
 
 def _is_rejects(path: str) -> bool:
@@ -194,16 +207,18 @@ def run_section(facts: Facts) -> Section:
     if run.get("resumed"):
         section.note = "The run finished an earlier one, whose work is not in these numbers."
     section.tables.append(Table("Run", ("What", "Value"), rows, numbers=False))
-    phases = [
+    phases = run.get("phases")
+    phases = phases if isinstance(phases, list) else []
+    durations = [
         (
             str(phase.get("name", "")),
             _shown(phase.get("seconds"), _seconds),
             _shown(phase.get("bytes_per_second"), _speed),
         )
-        for phase in run.get("phases") or ()
+        for phase in phases
         if isinstance(phase, dict)
     ]
-    section.tables.append(Table("Durations of phases", ("Phase", "Time", "Speed"), phases))
+    section.tables.append(Table("Durations of phases", ("Phase", "Time", "Speed"), durations))
     return section
 
 
@@ -233,7 +248,7 @@ def _shown(value: Any, show: Callable[[Any], str]) -> str:
     """Returns a value as text, "" where there is none, or one that no run of ours writes."""
     try:
         return "" if value is None else show(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return ""
 
 

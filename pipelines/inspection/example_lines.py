@@ -14,6 +14,7 @@ from recordmill.pipelines.inspection.record_values import record_forms
 from recordmill.pipelines.inspection.styles import Style
 from recordmill.pipelines.inspection.token_form import UNKNOWN_FORM, TokenForm
 from recordmill.pipelines.inspection.token_lines import token_features, token_lines
+from recordmill.records.errors import visible
 from recordmill.records.schema import Feature, Schema
 
 _MOST_VALUES = 12
@@ -57,7 +58,7 @@ def example_lines(
     title = record.split if record.number is None else record.name
     forms = record_forms(record)
     sequence = any(steps is not None for _, steps in forms.values())
-    yield f"{style('title', title)}  {where}" + (", a SequenceExample" if sequence else "")
+    yield f"{style('title', title)}  {visible(where)}" + (", a SequenceExample" if sequence else "")
     for name in token_features(values, form):
         for heading, text in token_lines(values, name, vocabulary, style, form):
             yield named_line(heading, text, style)
@@ -85,12 +86,12 @@ def other_features(
             text = describe(values[name], features.get(name))
             if steps is not None:
                 text = f"{steps:,} step{'s' * (steps != 1)}: {text}"
-            yield name, text
+            yield name, visible(text)
 
 
 def named_line(name: str, text: str, style: Style) -> str:
     """Returns a line of a record: a name and what it has."""
-    return f"  {style('name', f'{name:<{_NAME_WIDTH}}')} {text}"
+    return f"  {style('name', f'{visible(name):<{_NAME_WIDTH}}')} {text}"
 
 
 def describe(values: Any, feature: Feature | None = None) -> str:

@@ -16,6 +16,7 @@ from recordmill.pipelines.inspection.sample import Look, SplitSample
 from recordmill.pipelines.inspection.token_form import TokenForm, form_of
 from recordmill.records.manifest import RUN_PATH, STATISTICS_OF_ALL, STATISTICS_PATH
 from recordmill.records.schema import Schema
+from recordmill.records.statistics_file import check_statistics
 from recordmill.transforms.storage import files
 
 _MASK = "[MASK]"
@@ -76,7 +77,7 @@ class Facts:
     def statistics(self) -> dict[str, Any]:
         """The content of `statistics.json`, {} where there is none."""
         path = files.join(self.records.path, STATISTICS_PATH)
-        return read_description(path) if self.records.manifest else {}
+        return read_description(path, check_statistics) if self.records.manifest else {}
 
     @cached_property
     def run(self) -> dict[str, Any]:
@@ -88,9 +89,7 @@ class Facts:
     def splits(self) -> dict[str, dict[str, Any]]:
         """The statistics of each split."""
         return {
-            name: sums
-            for name, sums in self.statistics.items()
-            if name not in STATISTICS_OF_ALL and isinstance(sums, dict)
+            name: sums for name, sums in self.statistics.items() if name not in STATISTICS_OF_ALL
         }
 
     @property

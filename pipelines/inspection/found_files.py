@@ -11,19 +11,20 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 
 from recordmill.pipelines.inspection.record_files import RecordFile, RecordFiles, unreadable
 from recordmill.pipelines.job_request import TEMPORARY
 from recordmill.reader.framing import record_length
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import MANIFEST_PATH, SUCCESS_PATH, Manifest
-from recordmill.records.manifest_checks import shard_defects
+from recordmill.records.manifest_checks import count_type_defects, shard_defects
+from recordmill.records.regular_files import NotRegularError
 from recordmill.records.schema import Schema
 from recordmill.records.state import FormatError
 from recordmill.transforms.dataset.run_state import MARKER
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import Finder
-from recordmill.transforms.storage.regular_files import NotRegularError
 
 _GZIP = b"\x1f\x8b"
 _SPLIT_IN_NAME = re.compile(
@@ -74,7 +75,7 @@ def _dataset(path: str, content: bytes) -> RecordFiles:
     try:
         manifest = Manifest.from_bytes(content)
         Schema.from_json(manifest.features)
-        if defect := next(shard_defects(manifest), ""):
+        if defect := next(chain(shard_defects(manifest), count_type_defects(manifest)), ""):
             raise FormatError(defect)
     except ValueError as error:
         raise UsageError(

@@ -10,6 +10,7 @@ import numpy as np
 from recordmill.pipelines.inspection import plots
 from recordmill.pipelines.inspection.facts import Facts
 from recordmill.pipelines.inspection.page import Picture, Plot, Section, Table, jpeg_base64
+from recordmill.records.statistics_file import SplitStatistics
 
 _DOUBTFUL = 12
 
@@ -176,7 +177,7 @@ def images_section(facts: Facts) -> Section:
         (f"{name}, {side}", *(f"{sums[side][key]:,.0f}" for key in ("min", "mean", "max")))
         for name, sums in facts.splits.items()
         for side in ("width", "height")
-        if isinstance(sums.get(side), dict)
+        if sums.get(side)
     ]
     if dimensions:
         header = ("Pixels, of all images", "Least", "Mean", "Most")
@@ -237,8 +238,8 @@ def boxes_section(facts: Facts) -> Section:
     lost = [
         (name, key.replace("_", " "), f"{sums[key]:,}")
         for name, sums in facts.splits.items()
-        for key in sums
-        if key.startswith("boxes_") and sums[key]
+        for key in SplitStatistics.__struct_fields__
+        if key.startswith("boxes_") and sums.get(key)
     ]
     if lost:
         section.tables.append(Table("Changed boxes", ("Split", "What", "Boxes"), lost))

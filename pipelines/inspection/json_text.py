@@ -1,16 +1,20 @@
-"""JSON that any parser reads: JSON has no NaN and no infinity."""
+"""JSON that any parser reads, and any terminal shows: without NaN, infinity and raw commands."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
+
+_COMMANDS = re.compile(r"[\x7f-\x9f\u2028\u2029]")  # of terminals; JSON itself escapes others
 
 
 def json_text(content: Any) -> str:
     """Returns a value as indented JSON, in which "NaN", "Infinity" and "-Infinity" are texts, as in
     protobuf's JSON."""
-    return json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False)
+    return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _finite(value: Any) -> Any:

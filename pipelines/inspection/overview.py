@@ -142,13 +142,14 @@ def overview_lines(records: RecordFiles, schema: Schema) -> Iterator[tuple[str, 
 
 def _origin(manifest: Manifest) -> Iterator[tuple[str, str]]:
     config = manifest.config
-    inputs = config.get("input") or []
-    if inputs:
+    inputs = config.get("input")
+    if isinstance(inputs, list) and inputs:
         yield "input", ", ".join(map(str, inputs[:3])) + (", …" if len(inputs) > 3 else "")
-    if "vocabulary_size" in config:
+    size = config.get("vocabulary_size")
+    if isinstance(size, int):
         kinds = {"bpe": "BPE", "unigram": "Unigram"}
         kind = kinds.get(str(config.get("tokenizer")), "WordPiece")
-        yield "tokenizer", f"{kind}, {config['vocabulary_size']:,} tokens"
+        yield "tokenizer", f"{kind}, {size:,} tokens"
     yield "seed", str(config.get("seed"))
     yield "made with", ", ".join(f"{k} {v}" for k, v in sorted(manifest.versions.items()))
     rejected = manifest.counts.get("rejected") or {}

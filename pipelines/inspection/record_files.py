@@ -7,7 +7,7 @@ reading their lengths, and only as far as somebody asks.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import IO, Any
@@ -321,17 +321,24 @@ def _count(file: RecordFile) -> int:
     return sum(1 for _ in file.read_from(0))
 
 
-def read_description(path: str) -> dict[str, Any]:
+def read_description(
+    path: str, check: Callable[[dict[str, Any]], None] = lambda _: None
+) -> dict[str, Any]:
     """Reads a JSON file of a dataset that describes it; returns {} where there is none.
 
+    Args:
+      path: of the file.
+      check: raises a FormatError if the content is not what it should be.
+
     Raises:
-      UsageError: it is cut, or no object.
+      UsageError: it is cut, no object, or does not pass the check.
     """
     if not files.exists(path):
         return {}
     kind: Any = dict[str, Any]
     try:
         content: dict[str, Any] = decode(files.read_bytes(path), kind)
+        check(content)
     except OSError as error:
         raise unreadable(path, error) from error
     except FormatError as error:

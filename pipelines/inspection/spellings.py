@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from recordmill.records.errors import visible
+
 WORD_PIECES, BYTES, PIECES = "##", "Ġ", "▁"
 _OCTET = re.compile(r"<0x([0-9A-F]{2})>")
 _SPECIAL = re.compile(r"<[^<>]+>|\[[A-Z]+\]")
@@ -70,7 +72,9 @@ def spell(tokens: Sequence[str], spelling: str) -> list[Spelled]:
       spelling: from `find_spelling`.
     """
     if spelling == WORD_PIECES:
-        return [Spelled(token.removeprefix("##"), token.startswith("##")) for token in tokens]
+        return [
+            Spelled(visible(token.removeprefix("##")), token.startswith("##")) for token in tokens
+        ]
     spelled: list[Spelled] = []
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for token in [*tokens, None]:
@@ -81,7 +85,7 @@ def spell(tokens: Sequence[str], spelling: str) -> list[Spelled]:
             text = decoder.decode(data)
             spelled.append(Spelled(_visible(text.removeprefix(" ")), not text.startswith(" ")))
         elif token is not None:
-            spelled.append(Spelled(token, joined=False))
+            spelled.append(Spelled(visible(token), joined=False))
     return spelled
 
 
@@ -97,11 +101,11 @@ def spell_alone(token: str, spelling: str) -> str:
       token, spelling: as of `spell`.
     """
     if spelling == WORD_PIECES or (data := _bytes_of(token, spelling)) is None:
-        return token
+        return visible(token)
     try:
         return _visible(data.decode("utf-8")).replace(" ", "␣")
     except UnicodeDecodeError:
-        return token
+        return visible(token)
 
 
 def _bytes_of(token: str, spelling: str) -> bytes | None:

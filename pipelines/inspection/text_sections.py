@@ -130,8 +130,9 @@ def _word(token: Any, vocabulary: Sequence[str] | None) -> str:
     return str(token)
 
 
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"
+def _percent(share: object) -> str:
+    """Returns a share as text, "" where there is none, or one that no job of ours is asked for."""
+    return f"{share:.1%}" if isinstance(share, (int, float)) else ""
 
 
 def _binned(edges: Any, numbers: Any, most: int = 80) -> tuple[Any, Any]:

@@ -54,7 +54,8 @@ def form_of(manifest: Manifest | None, vocabulary: Sequence[str] | None) -> Toke
     if not objective:
         return UNKNOWN_FORM
     name = objective.get("name")
-    fields = _part(_part(config, "documents"), "row").get("keep_fields") or ()
+    fields = _part(_part(config, "documents"), "row").get("keep_fields")
+    fields = fields if isinstance(fields, list) else []
     kept = frozenset(str(field.get("name")) for field in fields if isinstance(field, dict))
     known = TokenForm(True, name in _LABELS_ARE_TOKENS, kept=kept)
     rows = _SPAN_ROWS.get(str(objective.get("format")), ())

@@ -18,6 +18,7 @@ from recordmill.pipelines.inspection.spellings import (
 )
 from recordmill.pipelines.inspection.styles import Style
 from recordmill.pipelines.inspection.token_form import UNKNOWN_FORM, TokenForm
+from recordmill.records.errors import visible
 
 _LEGEND_SPANS = "[<0>→words] is sentinel 0, and the words of the targets that it stands for"
 _LEGEND = "[MASK→word] hides word, [other→word] replaces it, [word] is predicted and kept"
@@ -214,7 +215,7 @@ def token_lines(
 def _word_of(vocabulary: Sequence[str] | None) -> Callable[[Any], str]:
     def word(token: Any) -> str:
         if isinstance(token, bytes):
-            return token.decode("utf-8", "replace")
+            return visible(token.decode("utf-8", "replace"))
         if vocabulary is None or not 0 <= int(token) < len(vocabulary):
             return str(int(token))
         return vocabulary[int(token)]

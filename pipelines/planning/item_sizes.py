@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from recordmill.records.errors import visible
 from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN
 
 _MIN_WORK_ITEM_BYTES = 1 << 20
@@ -40,4 +41,4 @@ class PassedOver:
         """Prints a line, where there are any."""
         found = [f"{why} {n}, such as {first}" for why, (n, first) in sorted(self._found.items())]
         if found:
-            print(f"files passed over: {'; '.join(found)}", file=sys.stderr)
+            print(visible(f"files passed over: {'; '.join(found)}"), file=sys.stderr)

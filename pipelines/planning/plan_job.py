@@ -27,6 +27,7 @@ from recordmill.pipelines.planning.planner import (
 )
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.regular_files import NotRegularError
 from recordmill.records.seqio_metadata import is_seqio_cache, seqio_names
 from recordmill.records.shards import shard_folder
 from recordmill.records.state import Count, FormatError, convert, decode
@@ -34,7 +35,12 @@ from recordmill.records.tfds_metadata import name_and_version
 from recordmill.transforms.dataset.commit import CommitSpec, old_manifest
 from recordmill.transforms.dataset.in_place import check_place
 from recordmill.transforms.dataset.job import Job
-from recordmill.transforms.dataset.removal import damaged_paths, delete_inside
+from recordmill.transforms.dataset.removal import (
+    check_removable,
+    damaged_paths,
+    delete_inside,
+    written_paths,
+)
 from recordmill.transforms.dataset.run_state import (
     DamagedStateError,
     decode_state,
@@ -79,7 +85,7 @@ class _State(msgspec.Struct, frozen=True):
             whole = state.written == _digest_of_plan(at)
             rejects = [at.holds_rejects(number, size) for number, size in state.rejected.items()]
             return state if whole and all(rejects) and _is_claimed_by(at) else None
-        except (FileNotFoundError, NotADirectoryError, FormatError):
+        except (FileNotFoundError, NotADirectoryError, NotRegularError, FormatError):
             return None
 
 
@@ -257,14 +263,16 @@ def _begin(
     """
     job, workspace = planner.job, planner.job.workspace
     planner.check_output()
+    ours = written_paths(old) if old else [m.SUCCESS_PATH, m.MANIFEST_PATH]
+    check_removable(workspace.output, ours)
     splits = [split.name for split in job.splits]
     is_cache = is_seqio_cache(job.shard_template)
     names = [*_METADATA, *planner.metadata, *(seqio_names(splits) if is_cache else ())]
     removed: list[str] = []
     if damaged:
-        ours = [name for name in names if name not in planner.kept]
+        names_of_ours = [name for name in names if name not in planner.kept]
         templates, in_place = [job.shard_template], workspace.in_place
-        removed = damaged_paths(workspace.output, ours, templates, in_place=in_place)
+        removed = damaged_paths(workspace.output, names_of_ours, templates, in_place=in_place)
     if workspace.is_claimed:
         workspace.discard_run(published=old is None, template=job.shard_template)
     else:

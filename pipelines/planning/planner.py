@@ -10,6 +10,7 @@ from dataclasses import Field, dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from recordmill.pipelines.planning.outline import Outline
+from recordmill.records.errors import visible
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.stages import Stage
@@ -107,7 +108,7 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
     def note(self, text: str) -> None:
         """Prints what may be wrong with the input; `run.json` and the report have it too."""
         self.notes.append(text)
-        print(text, file=sys.stderr)
+        print(visible(text), file=sys.stderr)
 
     @abstractmethod
     def inspect(self) -> AbstractContextManager[InventoryT]:

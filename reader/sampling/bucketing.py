@@ -36,7 +36,7 @@ def stored_lengths(path: str | os.PathLike[str], split: str) -> npt.NDArray[np.i
     dataset.split(split)
     content = dataset.read(STATISTICS_PATH)
     lengths = read_split_statistics(content, split, dataset.path).tokens_per_example
-    if lengths is None:
+    if not lengths:
         raise UsageError(
             f"{dataset.path} must have tokens_per_example in {STATISTICS_PATH}, and has none: give "
             "boundaries of your own"

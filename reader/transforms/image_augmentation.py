@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from recordmill.reader import draws
+from recordmill.reader.dataset import read_file
 from recordmill.reader.features import Features, Transform, in_graph
 from recordmill.reader.transforms import randaugment
 from recordmill.reader.transforms.affine import (
@@ -381,17 +382,12 @@ def normalise_images(
 
 
 def _stored_statistics(dataset: str, split: str) -> tuple[Any, Any]:
-    import tensorflow as tf
-
     path = f"{dataset.rstrip('/')}/{STATISTICS_PATH}"
-    try:
-        with tf.io.gfile.GFile(path, "rb") as handle:
-            statistics = read_split_statistics(handle.read(), split, dataset.rstrip("/"))
-        if statistics.channel_mean is None or statistics.channel_std is None:
-            raise ValueError("they are not there")
-        return statistics.channel_mean, statistics.channel_std
-    except (tf.errors.OpError, ValueError) as error:
+    content = read_file(path)
+    statistics = content and read_split_statistics(content, split, dataset.rstrip("/"))
+    if not statistics or not statistics.channel_mean or not statistics.channel_std:
         raise UsageError(
             f"{path} must hold channel_mean and channel_std of split {split!r}, and does not: "
             "write it with --statistics=sample, or give mean and std"
-        ) from error
+        )
+    return statistics.channel_mean, statistics.channel_std

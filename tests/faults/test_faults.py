@@ -225,6 +225,7 @@ def test_a_run_that_syncs_nothing_loses_its_dataset_on_a_mounted_disk() -> None:
         "fuzzed COCO JSON",
         "damaged shards",
         "damaged manifests",
+        "odd files",
         "damaged state",
         "damaged metadata in place",
         "a second user",

@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from recordmill.pipelines.command_line import main
+from recordmill.pipelines.commands.verify import verify
 from recordmill.pipelines.planning import plan_job
 from recordmill.records.errors import UsageError
-from recordmill.records.manifest import RUN_PATH
+from recordmill.records.manifest import MANIFEST_PATH, RUN_PATH, STATISTICS_PATH
 from recordmill.transforms.dataset import commit, shard_writer
 from recordmill.transforms.dataset.run_state import MARKER, Marker
 from recordmill.transforms.dataset.workspace import Workspace
 
+from ..odd_files import KINDS, places, put
 from .conftest import Written
 from .jobs import manifest, shard_bytes
 
@@ -39,6 +41,62 @@ def kinds(folder: Path) -> dict[str, list[Path]]:
             top = path.relative_to(folder).parts[0]
             found.setdefault(f"{top} {path.suffix}", []).append(path)
     return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_overwrite_replaces_what_is_no_regular_file(
+    written: Callable[[str, str], Written],
+    tmp_path: Path,
+    kind: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    small = written("examples", "small")
+    shard = next(iter(small.shards))
+    for name in ("_SUCCESS", STATISTICS_PATH, shard, "stray", "_meta/stray"):
+        output = tmp_path / name.replace("/", "-")
+        small.copy_dataset(output)
+        put(output / name, kind)
+        capsys.readouterr()
+        status = small.case.run(small.source, output, *small.flags, "--overwrite")
+        error = capsys.readouterr().err
+        if kind == "folder" and "stray" not in name:  # what is in it may be a user's
+            assert status == 1
+            assert f"recordmill: {output}/{name} must be a file of the dataset, and is a" in error
+            (output / name).rmdir()  # nothing else was removed
+            left = set(small.shards) - {name}
+            assert shard_bytes(output) == {each: small.shards[each] for each in left}
+        else:
+            assert status == 0, (name, error)
+            assert shard_bytes(output) == small.shards
+            assert verify(str(output)).lines() == []
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "link to itself"])
+@pytest.mark.parametrize("name", [MANIFEST_PATH, "_meta/index", "_tmp", f"_tmp/{MARKER}"])
+def test_what_cannot_be_replaced_is_told_before_the_run(
+    written: Callable[[str, str], Written],
+    tmp_path: Path,
+    name: str,
+    kind: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    small, output = written("examples", "small"), tmp_path / "ds"
+    small.copy_dataset(output)
+    put(output / name, kind)
+    before = places(output)
+    status = small.case.run(small.source, output, *small.flags, "--overwrite")
+    error = capsys.readouterr().err
+    if status:
+        last = error.splitlines()[-1]
+        assert last.startswith("recordmill: ")
+        assert "Errno" not in last
+        assert str(output) in last
+        assert [place for place in places(output) if not place.startswith("_tmp")] == [
+            place for place in before if not place.startswith("_tmp")
+        ]
+    else:
+        assert verify(str(output)).lines() == []
 
 
 @pytest.mark.slow

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,9 +15,13 @@ import tensorflow as tf
 from recordmill.reader import Feed, bucket_by_length, from_queue, load, mask_tokens, mix
 from recordmill.reader.one_line_errors import ReadError, check_in_graph, raise_one_line
 from recordmill.records.codec.encoding import Ragged
+from recordmill.records.codec.framing import index_lines
 from recordmill.records.errors import RunError
+from recordmill.records.manifest import MANIFEST_PATH, success_bytes
 from recordmill.records.schema import Feature, Schema
+from recordmill.records.shards import ShardName
 
+from ..transforms.examples.record_files import example, framed
 from .small_datasets import write_dataset, write_numbers
 
 
@@ -44,6 +50,43 @@ def test_a_record_that_cannot_be_read_is_one_line(corrupt: Path, iterator: Any) 
     printed = traceback.format_exception(info.value, chain=True)
     assert "During handling" not in "".join(printed)
     assert "direct cause" not in "".join(printed)
+
+
+def _replace_records(dataset: Path, records: list[bytes]) -> None:
+    """Writes a shard anew, in which everything but its records is right."""
+    data, offsets = framed(records), np.cumsum([0, *(len(record) + 16 for record in records)])
+    name = ShardName("train", 0, 1)
+    lines = index_lines(offsets)
+    (dataset / name.path).write_bytes(data)
+    (dataset / name.index_path).write_bytes(lines)
+    manifest = json.loads((dataset / MANIFEST_PATH).read_bytes())
+    manifest["files"][name.index_path] = google_crc32c.value(lines)
+    sizes = {"file_bytes": len(data), "record_bytes": len(data), "records": len(records)}
+    manifest["shards"][0].update(**sizes, crc32c=google_crc32c.value(data))
+    content = json.dumps(manifest).encode()
+    (dataset / MANIFEST_PATH).write_bytes(content)
+    (dataset / "_SUCCESS").write_bytes(success_bytes(content))
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (b"\xff\xfe\x80", "it is no such message of protobuf"),  # TensorFlow's message is no UTF-8
+        (b"\x1b[31m", "it is no such message of protobuf"),
+        (b"", "Feature: id .* is required but could not be found"),
+        (example(id="text", row=[1, 2, 3], text="x"), "Key: .* Data types don't match"),
+    ],
+)
+def test_a_record_that_does_not_parse_is_one_line(tmp_path: Path, record: bytes, why: str) -> None:
+    path = write_numbers(tmp_path / "ds", [20])
+    _replace_records(path, [record] * 20)
+    dataset = load(path, "train", batch_size=5, epochs=1)
+    mixed = mix({"a": lambda start_step: dataset}, weights={"a": 1.0}, steps=2)
+    for each, folder in ((dataset, str(path)), (mixed, "DIR")):
+        with pytest.raises(ReadError, match=f"schema, and one is not .{why}") as info:
+            iterate(each)
+        assert f"`recordmill verify {folder}`" in str(info.value)
+        assert str(info.value).isprintable()
 
 
 def test_get_next_raises_it_too(corrupt: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +15,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.reader import Reader, RecordTable
+from recordmill.reader import Reader, RecordTable, normalise_images
 from recordmill.reader.dataset import open_dataset
 from recordmill.reader.record_ranges import parse_index
 from recordmill.reader.sampling.balance import class_distribution
 from recordmill.reader.sampling.bucketing import stored_lengths
+from recordmill.reader.token_rows import read_vocabulary
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.example_values import parse_record
 from recordmill.records.manifest import MANIFEST_PATH, STATISTICS_PATH, success_bytes
 
 from ..mutations import wrong_bytes, wrong_json
+from ..odd_files import KINDS, put
 from .small_datasets import NUMBERS, write_numbers
 
 STATISTICS = {
@@ -49,6 +54,43 @@ def manifest(path: Path) -> dict[str, Any]:
 def one_line(error: Exception) -> None:
     assert "\n" not in str(error)
     assert len(str(error)) < 1500
+
+
+SHARD = "train/train-00001-of-00002.tfrecords"
+INDEX = "_meta/index/train/train-00001-of-00002.idx"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["_SUCCESS", MANIFEST_PATH, INDEX, SHARD])
+def test_what_is_no_regular_file_is_not_read(
+    path: Path, tmp_path: Path, name: str, kind: str
+) -> None:
+    dataset = Path(shutil.copytree(path, tmp_path / "ds"))
+    put(dataset / name, kind)
+    for on_error in ("fail", "skip_record"):
+        with pytest.raises((UsageError, RunError), match=re.escape(str(dataset))) as info:
+            Reader(dataset, "train", batch_size=2, on_error=on_error)
+        one_line(info.value)
+        assert name in str(info.value)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "link to itself"])
+def test_other_files_of_a_dataset_are_regular_too(path: Path, tmp_path: Path, kind: str) -> None:
+    dataset = Path(shutil.copytree(path, tmp_path / "ds"))
+    put(dataset / STATISTICS_PATH, kind)
+    reads: list[Callable[[], object]] = [
+        lambda: stored_lengths(dataset, "train"),
+        lambda: class_distribution(dataset, "train", feature="id"),
+        lambda: normalise_images(dataset=dataset),
+        lambda: read_vocabulary(dataset / STATISTICS_PATH),
+    ]
+    for read in reads:
+        with pytest.raises(UsageError, match=f"{STATISTICS_PATH} cannot be read") as info:
+            read()
+        one_line(info.value)
+    put(dataset / SHARD, kind)
+    with pytest.raises(RunError, match=f"{SHARD} could not be copied to the cache"):
+        Reader(dataset, "train", batch_size=2, cache_dir=tmp_path / "cache")
 
 
 @settings(max_examples=150)

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError
 from recordmill.records.manifest import Manifest, ShardInfo
+from recordmill.records.regular_files import NotRegularError
 from recordmill.records.seqio_metadata import COMPLETED_PATH
 from recordmill.records.state import encode
 from recordmill.transforms.dataset.error_budget import fail
@@ -246,7 +247,7 @@ def old_manifest(output: str) -> tuple[Manifest | None, RunError | None]:
     try:
         return read_manifest(output), None
     except RunError as error:
-        with suppress(FileNotFoundError, NotADirectoryError):
+        with suppress(FileNotFoundError, NotADirectoryError, NotRegularError):
             success = files.read_bytes(files.join(output, m.SUCCESS_PATH))
             if m.check_success(success, files.read_bytes(files.join(output, m.MANIFEST_PATH))):
                 raise

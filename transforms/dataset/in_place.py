@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import Manifest
+from recordmill.records.regular_files import NotRegularError
 from recordmill.transforms.dataset.run_state import Marker
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.storage import files
@@ -107,6 +108,6 @@ def has_note(output: str) -> bool:
             content = files.read_bytes(files.join(output, path))
             if OPTION.encode() in content or content.startswith(_COMMAND):
                 return True
-        except (FileNotFoundError, NotADirectoryError, RunError):
+        except (FileNotFoundError, NotADirectoryError, NotRegularError, RunError):
             continue
     return False

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 from recordmill.records import manifest as m
+from recordmill.records.errors import RunError
 from recordmill.records.inside import check_inside
 from recordmill.records.manifest import Manifest
 from recordmill.records.seqio_metadata import COMPLETED_PATH
@@ -18,12 +19,19 @@ def remove_dataset(output: str, manifest: Manifest) -> None:
     """Deletes exactly what the manifest lists and we wrote, and what its run left; marks first.
 
     Raises:
-      RunError: the manifest lists a path outside of the dataset; nothing is deleted then.
+      RunError: the manifest lists a path outside of the dataset, or a folder; nothing is deleted
+        then.
     """
     check_inside(output, manifest.paths)
+    check_removable(output, written_paths(manifest))
     delete_inside(output, [m.SUCCESS_PATH, *({COMPLETED_PATH} & manifest.files.keys())])
     delete_inside(output, [*manifest.own_paths, *m.RUN_PATHS])
     delete_inside(output, [m.MANIFEST_PATH])
+
+
+def written_paths(manifest: Manifest) -> list[str]:
+    """Returns all files of a dataset that we wrote, relative to it."""
+    return [m.SUCCESS_PATH, *manifest.own_paths, *m.RUN_PATHS, m.MANIFEST_PATH]
 
 
 def damaged_paths(
@@ -54,12 +62,28 @@ def damaged_paths(
 def delete_inside(output: str, paths: Iterable[str], *, named_by: str = "a manifest") -> None:
     """Deletes files of a dataset, and the folders that are empty then."""
     paths = list(paths)
-    check_inside(output, paths, named_by=named_by)
+    check_removable(output, paths, named_by=named_by)
     files.delete_quietly(files.join(output, path) for path in paths)
     if files.is_local(output):
         folders = {str(folder) for path in paths for folder in PurePath(path).parents}
         inner = sorted(folders - {"."}, reverse=True)
         remove_empty(files.join(output, folder) for folder in inner)
+
+
+def check_removable(output: str, paths: Iterable[str], *, named_by: str = "a manifest") -> None:
+    """Checks that files of a dataset lie in it, and that nobody put a folder in the place of one.
+
+    Raises:
+      RunError: names the first that is not so.
+    """
+    paths = list(paths)
+    check_inside(output, paths, named_by=named_by)
+    for path in (files.join(output, path) for path in paths):
+        if files.is_local(path) and os.path.isdir(path) and not os.path.islink(path):
+            raise RunError(
+                f"{path} must be a file of the dataset, and is a folder; move it away, and run the "
+                "same command again"
+            )
 
 
 def remove_empty(folders: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.regular_files import NotRegularError
 from recordmill.records.state import FormatError, T, decode, encode
 from recordmill.transforms.dataset.writable import PROBE
 from recordmill.transforms.storage import files
@@ -116,7 +117,7 @@ def read_state(path: str, token: str, kind: type[T]) -> T | None:
     """
     try:
         data = files.read_bytes(path)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, NotRegularError):
         return None
     return parse_state(data, token, kind)
 
@@ -139,7 +140,7 @@ class Marker(msgspec.Struct, frozen=True):
         """Returns the marker of a folder, None where there is none."""
         try:
             return decode(files.read_bytes(files.join(folder, MARKER)), cls)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, NotRegularError):
             return None
         except FormatError:
             return cls()

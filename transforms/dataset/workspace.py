@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import Protocol
 
 import msgspec
@@ -22,6 +23,7 @@ import msgspec
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import Manifest
+from recordmill.records.regular_files import NotRegularError
 from recordmill.records.shards import (
     ShardName,
     is_shard_file,
@@ -187,7 +189,7 @@ class Workspace:
             success = files.read_bytes(self.success_path)
             # A power loss may leave it empty. With other bytes, the dataset is damaged.
             return bool(success) and Manifest.from_bytes(content).fingerprint == fingerprint
-        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
+        except (FileNotFoundError, NotADirectoryError, NotRegularError, ValueError):
             return False
 
     @property
@@ -261,26 +263,36 @@ class Workspace:
         return marker.work if is_own(marker.work, marker.run) else ""
 
     def check_links(self, splits: Iterable[str], template: str) -> None:
-        """Checks that what the run will write lies in the output, and not behind a link in it.
+        """Checks that what the run will write lies in folders of the output: no link, no file.
 
         Args:
           splits: that will be written.
           template: of the paths of shards.
 
         Raises:
-          UsageError: names a folder that is a link.
+          UsageError: names what is no folder.
         """
         if not files.is_local(self.output):
             return
         metadata = files.join(self.output, os.path.dirname(m.MANIFEST_PATH))
         within = [os.path.join(at, name) for at, names, _ in os.walk(metadata) for name in names]
-        shards = [] if self.in_place else [shard_folder(split, template) for split in splits]
-        shards = [os.path.join(self.output, folder) for folder in shards if folder]
-        for folder in (metadata, *within, *shards):
+        splits = list(splits)
+        inside = [m.REJECTED_PATH, m.DROPPED_PATH]
+        for split in splits:
+            name = ShardName(split, 0, 1, template, file=split * self.in_place)
+            inside += [str(each) for each in PurePosixPath(name.index_path).parents]
+        inside += [] if self.in_place else [shard_folder(split, template) for split in splits]
+        made = [os.path.join(self.output, folder) for folder in inside if folder not in ("", ".")]
+        for folder in (metadata, *within, *made):
             if os.path.islink(folder):
                 raise UsageError(
                     f"--output must hold its own folders, and {folder} is a link; remove the link, "
                     "or choose another --output"
+                )
+            if os.path.lexists(folder) and not os.path.isdir(folder):
+                raise UsageError(
+                    f"--output must hold its own folders, and {folder} is none; move it away, or "
+                    "choose another --output"
                 )
 
     def check_free(self, names: Iterable[str], listed: set[str]) -> None:
@@ -424,6 +436,8 @@ def read_manifest(output: str) -> Manifest | None:
         return None
     try:
         return Manifest.from_bytes(files.read_bytes(path))
+    except NotRegularError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise RunError(f"{path} cannot be read: {error}") from error
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from recordmill.records.regular_files import NotRegularError
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.formats import FORMATS, load
 from recordmill.transforms.sources.long_documents import without_long_documents
 from recordmill.transforms.sources.work_items import SourceRange
-from recordmill.transforms.storage.regular_files import NotRegularError
 
 
 def read_documents(

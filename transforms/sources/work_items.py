@@ -15,6 +15,7 @@ from typing import Annotated
 import msgspec
 
 from recordmill.records.errors import UsageError
+from recordmill.records.regular_files import NotRegularError
 from recordmill.records.state import MAX_INT64, Count
 from recordmill.transforms.sources.formats import FORMATS, format_of_name
 from recordmill.transforms.storage import files
@@ -32,7 +33,6 @@ from recordmill.transforms.storage.globs import (
     relative,
     whole_folders,
 )
-from recordmill.transforms.storage.regular_files import NotRegularError
 
 COMPRESSION_OF_EXTENSION = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"}
 _COMPRESSED_TARS = {".tgz": ".gz", ".tbz2": ".bz2", ".txz": ".xz", ".tzst": ".zst"}

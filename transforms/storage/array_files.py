@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.records.arrays import Bytes
+from recordmill.records.regular_files import open_regular
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.regular_files import open_regular
 
 # The kernel caches what is written at once in as large a piece of memory, and large ones are those
 # that a virtual machine has to ask its host for: a write of megabytes takes five times as long.

@@ -23,7 +23,7 @@ from typing import IO, Any, Protocol, TypeVar
 import google_crc32c
 
 from recordmill.records.errors import RunError
-from recordmill.transforms.storage.regular_files import open_regular
+from recordmill.records.regular_files import open_regular
 from recordmill.transforms.storage.storage_errors import reporting
 
 _Result = TypeVar("_Result")
@@ -315,7 +315,7 @@ def exists(path: str) -> bool:
 
 
 def size(path: str) -> int:
-    """Returns the size of a file in bytes, -1 if it does not exist."""
+    """Returns the size of a file in bytes, -1 if it does not exist or is no regular file."""
     if is_local(path):
         return os.path.getsize(path) if os.path.isfile(path) else -1
     with reporting("read", path):
@@ -353,10 +353,10 @@ def delete_quietly(paths: Iterable[str]) -> None:
 
 
 def list_files(folder: str) -> dict[str, int]:
-    """Returns path -> size in bytes of every file below `folder`, {} if there is no such folder."""
+    """Returns path -> size of every file below `folder`, as `size`; {} if there is no folder."""
     if is_local(folder):
         return {
-            f"{root}/{name}": os.path.getsize(f"{root}/{name}")
+            f"{root}/{name}": size(f"{root}/{name}")
             for root, _, names in os.walk(folder)
             for name in names
         }

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import DROPPED_PATH, MANIFEST_PATH, REJECTED_PATH, SUCCESS_PATH
+from recordmill.records.regular_files import not_regular, odd_kind
 from recordmill.records.shards import ShardName
 from recordmill.transforms.storage import beam_storage_internals as compat
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.boundary import Boundary
 from recordmill.transforms.storage.external_sort import HELD_BYTES, Row, sort_rows
-from recordmill.transforms.storage.regular_files import not_regular, odd_kind
 
 _WILDCARD = re.compile(r"[*?\[]")
 _WILDCARDS = {"**": ".*", "*": r"[^/\\]*", "?": "."}

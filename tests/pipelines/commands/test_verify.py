@@ -18,6 +18,8 @@ from recordmill.pipelines.commands.verify import verify
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import Manifest, success_bytes
 
+from ...odd_files import KINDS, places, put
+
 SHARD = "train/train-00001-of-00003.tfrecords"
 OTHER = "train/train-00002-of-00003.tfrecords"
 INDEX = "_meta/index/train/train-00001-of-00003.idx"
@@ -74,11 +76,29 @@ def test_a_file_outside_of_the_dataset_is_named_and_not_read(copy: Path, tmp_pat
     assert "lists '../secret.jsonl', which is not inside of the dataset" in line
 
 
+def test_a_manifest_without_the_features_of_its_records_is_named(copy: Path) -> None:
+    edit_manifest(copy, lambda content: content.update(features=[]))
+    lines = verify(str(copy)).lines()
+    assert "features.json: describes records, of which the manifest has no features" in lines
+
+
 def test_a_shard_that_is_a_link_is_named(copy: Path, tmp_path: Path) -> None:
     outside = (copy / SHARD).rename(tmp_path / "outside")
     (copy / SHARD).symlink_to(outside)
     (line,) = verify(str(copy)).lines()
     assert f"lists {SHARD!r}, which is not inside of it" in line
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_regular_file_is_named(bert_dataset: Path, tmp_path: Path, kind: str) -> None:
+    listed = set(json.loads((bert_dataset / MANIFEST).read_bytes())["files"])
+    for number, name in enumerate([*places(bert_dataset), "_tmp", "stray", "_tmp/of_recordmill"]):
+        dataset = Path(shutil.copytree(bert_dataset, tmp_path / str(number)))
+        put(dataset / name, kind)
+        lines = verify(str(dataset)).lines()
+        assert not any("\n" in line or "Errno" in line for line in lines)
+        if name in listed or name.startswith(("_SUCCESS", MANIFEST, "train")):
+            assert any(name in line for line in lines), (name, lines)
 
 
 def test_temporary_files_beside_a_whole_dataset_are_told(

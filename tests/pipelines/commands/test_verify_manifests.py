@@ -102,6 +102,11 @@ WRONG: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda m: m["counts"].update(rejected={"x": -1}), "counts.rejected.x must be 0 or more, and"),
     (lambda m: m["counts"].update(rejected=[]), "counts.rejected must be 0 or more, and is"),
     (lambda m: m["counts"].update(documents="7"), "counts.documents must be 0 or more, and is '7'"),
+    (lambda m: m["counts"].update(rejected={"x": {"y": 1}}), "counts.rejected.x must be 0 or more"),
+    (lambda m: m["counts"].update(dropped=7), "counts.dropped must be counts by reason, and is 7"),
+    (lambda m: m.update(featurs=[]), "has 'featurs', which this release does not know"),
+    (shard(recrds=7), r"shards\[1\] has 'recrds', which this release does not know"),
+    (lambda m: m["features"][0].update(knd="x"), r"features\[0\] has 'knd', which this release"),
     (with_index, r"files must list _meta/index/train/train-00001-of-00003.idx, the index"),
     (listed_as_file, "train-00001-of-00003.tfrecords must be listed once, and is among"),
 ]

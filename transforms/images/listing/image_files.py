@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 
 from recordmill.records.errors import UsageError
+from recordmill.records.regular_files import NotRegularError
 from recordmill.transforms.images.extensions import has_image_extension
 from recordmill.transforms.images.listing.archives import archive_members, is_archive
 from recordmill.transforms.images.listing.entries import (
@@ -29,7 +30,6 @@ from recordmill.transforms.storage.globs import (
     relative,
     whole_folders,
 )
-from recordmill.transforms.storage.regular_files import NotRegularError
 
 
 def input_root(patterns: Iterable[str]) -> str:

@@ -1,7 +1,8 @@
-"""Only regular files are input: what else a name can be, told before anything blocks.
+"""Only regular files are read: what else a name can be, told before anything blocks.
 
 A fifo without a writer blocks whoever opens it, a device can do anything when it is read, and files
-of /proc and /sys are the kernel's: they end nowhere, or hold what is no input.
+of /proc and /sys are the kernel's: they end nowhere, or hold what is no input. All local files of
+input and of datasets are opened here.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import IO
 
@@ -27,7 +30,7 @@ _KINDS = (
 
 
 class NotRegularError(OSError):
-    """What was opened is no regular file; `strerror` says what it is."""
+    """What was opened is there, and is no regular file; `strerror` says what it is."""
 
 
 def odd_kind(status: os.stat_result) -> str:
@@ -41,10 +44,21 @@ def open_regular(path: str) -> IO[bytes]:
     """Opens a local file for reading; nothing else than a regular file, and without blocking.
 
     Raises:
-      NotRegularError: it is a fifo, a socket, a device or a file of the kernel.
+      NotRegularError: it is a folder, a fifo, a socket, a device, a file of the kernel, or a link
+        that leads to itself.
       OSError: as `open`.
     """
     return open(path, "rb", opener=_open)
+
+
+@contextmanager
+def opened_regular(path: str) -> Iterator[int]:
+    """Opens a local file as `open_regular` does, without a buffer; gives its descriptor."""
+    descriptor = _open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def not_regular(path: str, kind: str) -> NotRegularError:
@@ -59,8 +73,11 @@ def _open(path: str, flags: int) -> int:
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket, or a device without a driver
             raise not_regular(path, "a socket or a device") from error
+        if error.errno == errno.ELOOP:
+            raise not_regular(path, "a link that leads to itself") from error
         raise
-    kind = odd_kind(os.fstat(descriptor))
+    status = os.fstat(descriptor)
+    kind = "a folder" if stat.S_ISDIR(status.st_mode) else odd_kind(status)
     if kind:
         os.close(descriptor)
         raise not_regular(path, kind)

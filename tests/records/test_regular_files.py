@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from recordmill.records.regular_files import NotRegularError
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import NOT_REGULAR, Finder
-from recordmill.transforms.storage.regular_files import NotRegularError
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_regular_files_and_folders_open_as_ever(odd: Path) -> None:
     with files.open_read(f"{odd}/a.txt", 1) as handle:
         assert handle.read() == b"ords"
         assert os.get_blocking(handle.fileno()) or handle.read() == b""
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(NotRegularError, match="a folder, and only regular files are read"):
         files.open_read(str(odd))
     with pytest.raises(FileNotFoundError):
         files.open_read(f"{odd}/none")
