@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import closing
+from functools import partial
 
 from msgspec.structs import asdict
 
@@ -21,8 +22,9 @@ from recordmill.pipelines.vocabulary import VocabRequest, write_vocabulary
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.documents import count_documents
 from recordmill.transforms.sources.source_checks import check_contents
-from recordmill.transforms.sources.source_list import SourceList
+from recordmill.transforms.sources.source_list import SourceList, first_sources
 from recordmill.transforms.storage import files
 from recordmill.transforms.vocabulary.vocab_spec import VocabSpec
 
@@ -87,7 +89,9 @@ def run(call: Call) -> int:
         check_contents(sources, documents)
         check_columns(sources, documents, [("--text_field", documents.text_field)])
         _check_output(spec.output, overwrite=spec.overwrite)
-        summary = write_vocabulary(request, sources, engine)
+        count = partial(count_documents, spec=documents)
+        with first_sources(sources, spec.input.limit, count) as first:
+            summary = write_vocabulary(request, first, engine)
     is_cased = spec.kind.name == "wordpiece" and not spec.kind.do_lower_case
     print(
         f"{spec.output}  {summary.tokens} tokens from the {summary.chosen_words} most frequent "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -53,6 +53,7 @@ from recordmill.transforms.images.image_job import ImageJob
 from recordmill.transforms.images.image_shard_plan import ImageShardPlan
 from recordmill.transforms.images.image_stages import image_stages
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH
+from recordmill.transforms.images.listing.joins import Listed
 from recordmill.transforms.images.listing.list_images import (
     Listing,
     category_ids,
@@ -63,7 +64,7 @@ from recordmill.transforms.images.listing.list_images import (
 from recordmill.transforms.images.listing.unpacking import Unpack
 from recordmill.transforms.images.mask_samples import mask_labels
 from recordmill.transforms.images.reference_files import ReferenceWriter
-from recordmill.transforms.images.references import ListedReject
+from recordmill.transforms.images.references import ImageReference, ListedReject
 from recordmill.transforms.images.shard_cutting import (
     augmented_splits,
     cut_shards,
@@ -123,7 +124,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
         listing = Listing(on_file=summary.add_file)
         with RejectLog() as rejects:
             ranked = rank_images(
-                list_images(self._listed(spec), listing), summary, rejects,
+                self._first(list_images(self._listed(spec), listing)), summary, rejects,
                 seed=seed_for(self.job.seed, "images"),
                 record_bytes=lambda image: expected_record_bytes(images, image),
             )  # fmt: skip
@@ -166,6 +167,15 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
     def _listed(self, spec: SourceSpec) -> SourceSpec:
         """Returns what is listed: labels are known once the user's functions have seen images."""
         return structs.replace(spec, labels=()) if self.job.map else spec
+
+    def _first(self, listed: Iterable[Listed]) -> Iterator[Listed]:
+        """Yields what is listed up to the last of the first images, where --limit says how many."""
+        images = 0
+        for item in listed:
+            yield item
+            images += isinstance(item, ImageReference)
+            if images == self._request.limit:
+                return
 
     def _labels(
         self, names: list[str], categories: Mapping[str, object], summary: InputSummary
@@ -276,9 +286,10 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
                 split = names.index(image.split) if image.split else number
                 yield AssignedImage(split, image.record_bytes, image.line)
 
-    def config(self) -> dict[str, list[str]]:
-        """Returns the globs of the input."""
-        return {"input": list(self._request.source.patterns)}
+    def config(self) -> dict[str, Any]:
+        """Returns the globs of the input, and how much of it was read."""
+        limit = self._request.limit
+        return {"input": list(self._request.source.patterns)} | ({"limit": limit} if limit else {})
 
     def describe(self) -> str:
         """Returns the description of the dataset."""

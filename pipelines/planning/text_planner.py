@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -47,14 +48,15 @@ from recordmill.transforms.sources.bigquery_service import is_bigquery, read_tim
 from recordmill.transforms.sources.bigquery_tables import list_table
 from recordmill.transforms.sources.databases import is_database
 from recordmill.transforms.sources.delimited_rows import read_first_row
-from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentSpec
+from recordmill.transforms.sources.documents import count_documents
 from recordmill.transforms.sources.formats import FORMATS, load
 from recordmill.transforms.sources.input_spec import InputSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.query_rows import list_query
 from recordmill.transforms.sources.row_documents import column_names
 from recordmill.transforms.sources.source_checks import check_contents
-from recordmill.transforms.sources.source_list import SourceList
+from recordmill.transforms.sources.source_list import SourceList, first_sources, without_input
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import SourceRange, format_of, list_sources
 from recordmill.transforms.storage import files
@@ -246,7 +248,6 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
                 ("--split_from", spec.split_from), *spec.row.flags,
             )  # fmt: skip
             check_columns(sources, spec, flags)
-            self._take_shares(sources)
             checksums: dict[str, str | int] = {
                 "vocabulary_blake2b": vocabulary.checksum,
                 "vocabulary_size": len(vocabulary),
@@ -266,9 +267,14 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             if lines:
                 self.packages = (*self.packages, "fastokens")
                 self.job = replace(self.job, lines_of_fastokens=lines)
-            yield TextInventory(
-                sources.text_bytes, sources.summary(), checksums, sources.modified, sources, data
-            )
+            # Functions of users' own see documents as they are in their files.
+            read = spec.raw(READ_LIMITS) if job.map else spec
+            count = partial(count_documents, spec=read)
+            with first_sources(sources, request.input.limit, count) as first:
+                self._take_shares(first)
+                yield TextInventory(
+                    first.text_bytes, first.summary(), checksums, first.modified, first, data
+                )
 
     def _take_shares(self, sources: SourceList) -> None:
         """Makes the shares of splits those of their files, where --input names them."""
@@ -277,7 +283,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             return
         for split, size in zip(self.job.splits, sizes, strict=True):
             if not size:
-                raise UsageError(f"--input {split.name}=… matches only empty files")
+                raise without_input(split.name, self._request.input.limit)
         splits = (
             msgspec.structs.replace(split, share=size / sum(sizes))
             for split, size in zip(self.job.splits, sizes, strict=True)
@@ -334,14 +340,16 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             self._vocabulary = read_vocabulary(self._request.vocab_file)
         return self._vocabulary
 
-    def config(self) -> dict[str, list[str]]:
-        """Returns where the input was."""
+    def config(self) -> dict[str, Any]:
+        """Returns where the input was, and how much of it was read."""
         options = self._request.input
-        config = {"input": self._request.patterns}
+        config: dict[str, Any] = {"input": self._request.patterns}
         if options.query:
             config |= {"query": [options.query]}
         if options.partition_column:
             config |= {"partition_column": [options.partition_column]}
+        if options.limit:
+            config |= {"limit": options.limit}
         return config
 
     def describe(self) -> str:
