@@ -23,7 +23,7 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.documents import count_documents
-from recordmill.transforms.sources.source_checks import check_contents
+from recordmill.transforms.sources.source_checks import check_contents, check_outside
 from recordmill.transforms.sources.source_list import SourceList, first_sources
 from recordmill.transforms.storage import files
 from recordmill.transforms.vocabulary.vocab_spec import VocabSpec
@@ -79,6 +79,7 @@ def run(call: Call) -> int:
     patterns, documents = request.patterns, request.documents
     engine.check({"--input": patterns[0], "--output": spec.output})
     began = time.monotonic()
+    check_outside(patterns, spec.output, is_file=True)
     # The input comes first: where it is wrong, no folder is made for the output.
     passed_over = PassedOver()
     listed = list_input(patterns, spec.input, documents, pass_over=passed_over.add)

@@ -45,11 +45,11 @@ from recordmill.transforms.examples.sort_keys import KeySplits
 from recordmill.transforms.examples.table_records import count_records, read_batches
 from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
 from recordmill.transforms.sources.formats import ROW_FORMATS
+from recordmill.transforms.sources.source_checks import check_outside
 from recordmill.transforms.sources.source_list import SourceList, first_sources, without_input
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import SourceRange, list_sources
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.globs import matches_output
 
 _SAMPLE_BYTES = 1 << 26
 _USUAL_ITEM_BYTES = 1 << 27
@@ -105,13 +105,8 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
     @contextmanager
     def inspect(self) -> Iterator[ExamplesInventory]:
         """Lists the input and looks at its first file."""
-        request, output = self._request, self.job.workspace.output
-        for pattern in request.patterns:
-            if matches_output(pattern, output):
-                raise UsageError(
-                    f"--input {pattern} also matches what is written to --output {output}; "
-                    "choose an output outside of the input"
-                )
+        request = self._request
+        check_outside(request.patterns, self.job.workspace.output)
         weights = self.job.weights or (1.0,) * len(request.patterns)
         splits = request.splits or [""] * len(request.patterns)
         tags = [_tag(*pair) for pair in zip(splits, weights, strict=True)]

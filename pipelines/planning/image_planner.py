@@ -71,6 +71,7 @@ from recordmill.transforms.images.shard_cutting import (
     expected_record_bytes,
 )
 from recordmill.transforms.images.source_spec import SourceSpec, check_layout
+from recordmill.transforms.sources.source_checks import check_outside
 from recordmill.transforms.sources.work_item_files import write_work_items
 
 _LAYOUTS_WITHOUT_ANNOTATIONS = ("fixed", "flat", "folders", "idx")
@@ -113,6 +114,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
     @contextmanager
     def inspect(self) -> Iterator[ImageInventory]:
         """Lists the input, and completes the job with its labels and splits."""
+        check_outside(self._request.source.patterns, self.job.workspace.output)
         with naming_flags():
             self.source = spec = detect_layout(self._request.source)
         images = self.job.images

@@ -46,7 +46,6 @@ from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
 from recordmill.transforms.sources.bigquery_service import is_bigquery, read_time
 from recordmill.transforms.sources.bigquery_tables import list_table
-from recordmill.transforms.sources.databases import is_database
 from recordmill.transforms.sources.delimited_rows import read_first_row
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentSpec
 from recordmill.transforms.sources.documents import count_documents
@@ -55,12 +54,11 @@ from recordmill.transforms.sources.input_spec import InputSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.query_rows import list_query
 from recordmill.transforms.sources.row_documents import column_names
-from recordmill.transforms.sources.source_checks import check_contents
+from recordmill.transforms.sources.source_checks import check_contents, check_outside
 from recordmill.transforms.sources.source_list import SourceList, first_sources, without_input
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import SourceRange, format_of, list_sources
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.globs import matches_output
 from recordmill.transforms.subwords.hugging_face import forget_libraries
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
 from recordmill.transforms.subwords.tokenizer import Tokenizer
@@ -223,14 +221,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         check_case(vocabulary, lower_case=job.lower_case, refuse=request.check_case)
         bind(job.objective, vocabulary, job.seed, job.documents.row)
         patterns, spec = request.patterns, job.documents
-        output = job.workspace.output
-        for pattern in patterns:
-            is_file = not (is_database(pattern) or is_bigquery(pattern))
-            if is_file and matches_output(pattern, output):
-                raise UsageError(
-                    f"--input {pattern} also matches what is written to --output {output}; "
-                    "choose an output outside of the input"
-                )
+        check_outside(patterns, job.workspace.output)
         passed_over = PassedOver()
         is_table = is_bigquery(patterns[0])
         listed = list_input(

@@ -34,7 +34,7 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_texts(folder: Path, texts: list[list[str]], kind: str) -> Path:
-    """Writes a file for each list of documents, of one format, and the first one of all compressed."""
+    """Writes a file for each list of documents; the second is compressed, where that is usual."""
     folder.mkdir()
     for number, documents in enumerate(texts):
         path = folder / f"{number}.{kind}"

@@ -69,3 +69,27 @@ def test_a_link_outside_is_in_the_list_of_rejects(folder: Path) -> None:
     reject = json.loads(path.read_text())
     assert (reject["source"], reject["reason"]) == ("cat/s.jpg", "outside_input")
     assert "first bytes" not in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "output"),
+    [
+        ("text", "in", "in/ds"), ("text", "in/**/*.txt", "in/ds"), ("text", "link", "in/ds"),
+        ("text", "in", "link/ds"), ("text", "train={0}/in", "in/ds"), ("examples", "in", "in/ds"),
+        ("images", "in", "in/ds"), ("vocab", "in/*.txt", "in/vocab.txt"),
+        ("vocab", "in", "link/vocab.txt"),
+    ],
+)  # fmt: skip
+def test_what_a_job_writes_is_not_its_next_input(
+    folder: Path, command: str, given: str, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "link").symlink_to(folder / "in")
+    pattern = given.format(folder) if "{0}" in given else f"{folder}/{given}"
+    flags = [f"--vocab_file={folder}/vocab.txt", "--task=mlm"] if command == "text" else []
+    line = [command, f"--input={pattern}", f"--output={folder}/{output}", *flags]
+    assert main([*line, "--direct_num_workers=1"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    named = f"also matches what is written to --output {folder}/{output}; choose an output outside"
+    assert named in error
+    assert {path.name for path in (folder / "in").iterdir()} == {"a.txt", "cat", "fifo.txt"}
