@@ -15,9 +15,9 @@ _Dataset = Annotated[str, option(
     value="DIR", path="folder", example="gs://bucket/ds"
 )]  # fmt: skip
 _VocabFile = Annotated[str, option(
-    "The vocabulary of the dataset; without it the tokenizer that the dataset holds, and where it "
-    "holds none, as with vocab.txt, token ids.", aliases=("tokenizer",), value="FILE", path="file",
-    example="vocab.txt"
+    "The vocabulary of the records; without it the tokenizer that the dataset holds, and where it "
+    "holds none, as files of other tools, token ids are shown.", aliases=("tokenizer",),
+    value="FILE", path="file", example="vocab.txt"
 )]  # fmt: skip
 _Json = Annotated[bool, option("Prints JSON.")]
 

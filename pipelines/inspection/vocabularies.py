@@ -8,7 +8,7 @@ from recordmill.pipelines.inspection.record_files import RecordFiles
 from recordmill.records.errors import UsageError
 from recordmill.transforms.storage import files
 
-_STORED = ("_meta/tokenizer.json", "_meta/spiece.model")
+_STORED = ("_meta/vocab.txt", "_meta/tokenizer.json", "_meta/spiece.model")
 
 
 def read_vocabulary(path: str, records: RecordFiles) -> Sequence[str] | None:

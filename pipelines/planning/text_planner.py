@@ -61,7 +61,7 @@ from recordmill.transforms.sources.work_items import SourceRange, format_of, lis
 from recordmill.transforms.storage import files
 from recordmill.transforms.subwords.hugging_face import forget_libraries
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
-from recordmill.transforms.subwords.tokenizer import Tokenizer
+from recordmill.transforms.subwords.tokenizer import VOCAB_TXT, Tokenizer
 from recordmill.transforms.text.bind_objective import bind
 from recordmill.transforms.text.cleaning.duplicates import PART_BYTES
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
@@ -214,8 +214,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         request, job = self._request, self.job
         data, vocabulary = self._read_vocabulary()
         check_own_normalization(vocabulary, job)
-        if vocabulary.stored_name:
-            self.metadata = (*self.metadata, f"_meta/{vocabulary.stored_name}")
+        self.metadata = (*self.metadata, f"_meta/{vocabulary.stored_name}")
         if isinstance(vocabulary, PieceTokenizer):
             self.packages = (*self.packages, "sentencepiece")
         check_case(vocabulary, lower_case=job.lower_case, refuse=request.check_case)
@@ -250,7 +249,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
                     checksums["line_ends"] = "kept"
             for versions in filter(None, (FORMATS[kind].versions for kind in sources.formats)):
                 checksums |= load(versions)(spec)
-            if vocabulary.stored_name:
+            if vocabulary.stored_name != VOCAB_TXT:
                 checksums["tokenizer"] = vocabulary.kind
             special = job.allow_special_tokens
             texts = sample_texts(sources, spec)

@@ -21,7 +21,13 @@ from recordmill.records.arrays import Bools, Int64s
 from recordmill.records.codec.jit import kernel
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.lines import Lines
-from recordmill.transforms.subwords.tokenizer import Ids, LineTokenizer, SpecialTokens, Tokens
+from recordmill.transforms.subwords.tokenizer import (
+    VOCAB_TXT,
+    Ids,
+    LineTokenizer,
+    SpecialTokens,
+    Tokens,
+)
 from recordmill.transforms.text.text_spec import SPECIAL_TOKENS
 from recordmill.transforms.text.word_memory import MAX_WORD_CHARS, WordMemory
 
@@ -94,8 +100,8 @@ class Vocabulary:
 
     @property
     def stored_name(self) -> str:
-        """See `Tokenizer`: a dataset names its vocab.txt by checksum alone."""
-        return ""
+        """See `Tokenizer`."""
+        return VOCAB_TXT
 
     @cached_property
     def special(self) -> SpecialTokens:

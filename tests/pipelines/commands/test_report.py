@@ -45,8 +45,8 @@ def plain(content: str) -> str:
     return html.unescape(re.sub(r"<[^>]+>", " ", content))
 
 
-def test_text(bert_dataset: Path, vocab_file: str, tmp_path: Path) -> None:
-    content = page(tmp_path, bert_dataset, f"--vocab_file={vocab_file}")
+def test_text(bert_dataset: Path, tmp_path: Path) -> None:
+    content = page(tmp_path, bert_dataset)  # which holds its vocabulary
     text = plain(content)
     for title in ("Lengths of examples", "Masks", "Most frequent tokens of train", "Shards"):
         assert title in text
