@@ -38,7 +38,7 @@ from recordmill.pipelines.planning.image_shards import (
 from recordmill.pipelines.planning.mask_checks import segmentation_masks
 from recordmill.pipelines.planning.outline import Outline
 from recordmill.pipelines.planning.planner import Planner, WorkPlan
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, listed
 from recordmill.records.hashing import seed_for
 from recordmill.records.spec import naming_flags
 from recordmill.records.state import Count
@@ -232,7 +232,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
         if counts and request.splits_given:
             raise UsageError(
                 f"--splits has no meaning where the input names the splits "
-                f"({', '.join(sorted(counts))}); remove --splits, or add --split_from=none"
+                f"({listed(sorted(counts))}); remove --splits, or add --split_from=none"
             )
         if counts:
             return input_splits(counts, request.num_shards)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import operator
-import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -36,7 +35,7 @@ from recordmill.pipelines.text_request import (
     check_order,
     check_ratio,
 )
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, listed
 from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.output_spec import ShardSpec, SplitSpec
 from recordmill.transforms.dataset.run_state import decode_state
@@ -78,7 +77,6 @@ _SAMPLE_BYTES = 1 << 24
 _SAMPLE_COPIED_BYTES = 1 << 25  # of all copies of its text
 _LEAST_BYTES = 1 << 18
 _MEMORY_PER_ITEM_BYTE = 2.3  # measured by benchmarks/text.py
-_SHOWN_COLUMNS, _SHOWN_CHARACTERS = 20, 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +127,7 @@ def check_columns(
             if name and name not in header:
                 hint = "; if that is no row of names, give --header=none and --columns=NAME,…"
                 raise UsageError(
-                    f"{flag} must be a column of {first.path}: {_listed(header)}; got {name!r}"
+                    f"{flag} must be a column of {first.path}: {listed(header)}; got {name!r}"
                     f"{'' if spec.columns else hint}"
                 )
 
@@ -183,13 +181,6 @@ def _planned_snapshot(workspace: Workspace, patterns: Sequence[str]) -> int:
     except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
         pass
     return 0
-
-
-def _listed(header: list[str]) -> str:
-    """Returns column names for a message: a row of text that is no header would fill the screen."""
-    names = [textwrap.shorten(name, _SHOWN_CHARACTERS, placeholder="…") for name in header]
-    more = len(names) - _SHOWN_COLUMNS
-    return ", ".join(names[:_SHOWN_COLUMNS]) + (f" and {more} more" if more > 0 else "")
 
 
 class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recordmill.pipelines.command_line import main
@@ -93,3 +96,26 @@ def test_what_a_job_writes_is_not_its_next_input(
     named = f"also matches what is written to --output {folder}/{output}; choose an output outside"
     assert named in error
     assert {path.name for path in (folder / "in").iterdir()} == {"a.txt", "cat", "fifo.txt"}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("command", ["images", "text"])
+def test_of_a_thousand_columns_a_message_names_some(
+    tmp_path: Path, command: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["text", "path", *(f"column_{n}" for n in range(997)), "x" * 5000]
+    table = tmp_path / f"table.{kind}"
+    if kind == "csv":
+        table.write_text(f"{','.join(names)}\n{','.join('y' * len(names))}\n")
+    else:
+        content = {name: [b"\xff\xd8\xff"] if name == "path" else ["y"] for name in names}
+        pq.write_table(pa.table(content), table)
+    (tmp_path / "vocab.txt").write_text("\n".join(make_vocabulary()) + "\n", encoding="utf-8")
+    flags = ["--label_field=colour"]
+    if command == "text":
+        flags += [f"--vocab_file={tmp_path}/vocab.txt", "--task=classify"]
+    assert main([command, f"--input={table}", f"--output={tmp_path}/ds", *flags]) == 2
+    error = capsys.readouterr().err
+    assert "--label_field must be a column of" in error
+    assert re.search(r", column_1\d and 9\d\d more; got 'colour'", error)
+    assert len(error) < 600
