@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -131,7 +132,7 @@ def test_rows_as_records(tmp_path: Path, kind: str) -> None:
     assert found == rows[:60]
 
 
-def test_images(tmp_path: Path) -> None:
+def test_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(12):
         path = tmp_path / f"in/{'cat' if number < 6 else 'dog'}/{number:02}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -139,6 +140,7 @@ def test_images(tmp_path: Path) -> None:
     line = [f"--input={tmp_path}/in", "--direct_num_workers=1"]
     assert main(["images", *line, f"--output={tmp_path}/ds", "--limit=8"]) == 0
     assert manifest(tmp_path / "ds")["config"]["limit"] == 8
+    assert re.search(r" s, [1-9][\d.]* k?B/s of input", capsys.readouterr().out)
     for number in range(8, 12):
         (tmp_path / f"in/dog/{number:02}.jpg").unlink()
     assert main(["images", *line, f"--output={tmp_path}/expected"]) == 0
