@@ -144,7 +144,8 @@ def _origin(manifest: Manifest) -> Iterator[tuple[str, str]]:
     config = manifest.config
     inputs = config.get("input") or []
     if inputs:
-        yield "input", ", ".join(map(str, inputs[:3])) + (", …" if len(inputs) > 3 else "")
+        first = f"; the first {config['limit']:,} alone (--limit)" if "limit" in config else ""
+        yield "input", ", ".join(map(str, inputs[:3])) + (", …" if len(inputs) > 3 else "") + first
     if "vocabulary_size" in config:
         kinds = {"bpe": "BPE", "unigram": "Unigram"}
         kind = kinds.get(str(config.get("tokenizer")), "WordPiece")

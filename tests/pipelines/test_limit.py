@@ -105,7 +105,7 @@ def test_a_dataset_with_another_limit_is_another(
 
 
 @pytest.mark.parametrize("order", ["shuffle", "input"])
-def test_records(tmp_path: Path, order: str) -> None:
+def test_records(tmp_path: Path, order: str, capsys: pytest.CaptureFixture[str]) -> None:
     write_records(tmp_path / "a.tfrecord", numbered(40))
     write_records(tmp_path / "b.tfrecord.gz", numbered(3000, 40), "GZIP")
     flags = [f"--order={order}", "--num_shards=3", "--direct_num_workers=1"]
@@ -117,6 +117,8 @@ def test_records(tmp_path: Path, order: str) -> None:
     sizes = [len(unframed(data)) for data in shard_bytes(tmp_path / "ds").values()]
     assert min(sizes) > 20
     assert manifest(tmp_path / "ds")["config"]["limit"] == 100
+    assert main(["inspect", f"{tmp_path}/ds"]) == 0
+    assert f"{tmp_path}/?.tfrecord*; the first 100 alone (--limit)\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
