@@ -15,6 +15,7 @@ from recordmill.pipelines.engines.engine_spec import EngineSpec
 from recordmill.pipelines.input_patterns import text_patterns
 from recordmill.pipelines.job_request import required
 from recordmill.pipelines.launch import engine_of
+from recordmill.pipelines.planning.input_checks import check_outside
 from recordmill.pipelines.planning.item_sizes import PassedOver
 from recordmill.pipelines.planning.text_planner import check_columns, list_input
 from recordmill.pipelines.text_request import check_formats, check_query, check_ratio
@@ -23,7 +24,7 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.documents import count_documents
-from recordmill.transforms.sources.source_checks import check_contents, check_outside
+from recordmill.transforms.sources.source_checks import check_contents
 from recordmill.transforms.sources.source_list import SourceList, first_sources
 from recordmill.transforms.storage import files
 from recordmill.transforms.vocabulary.vocab_spec import VocabSpec

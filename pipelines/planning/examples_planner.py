@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from recordmill.pipelines.examples_request import ExamplesRequest
+from recordmill.pipelines.planning.input_checks import check_outside, without_input
 from recordmill.pipelines.planning.item_sizes import (
     PassedOver,
     mapped_item_bytes,
@@ -45,8 +46,7 @@ from recordmill.transforms.examples.sort_keys import KeySplits
 from recordmill.transforms.examples.table_records import count_records, read_batches
 from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
 from recordmill.transforms.sources.formats import ROW_FORMATS
-from recordmill.transforms.sources.source_checks import check_outside
-from recordmill.transforms.sources.source_list import SourceList, first_sources, without_input
+from recordmill.transforms.sources.source_list import SourceList, first_sources
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import SourceRange, list_sources
 from recordmill.transforms.storage import files

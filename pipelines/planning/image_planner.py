@@ -35,6 +35,7 @@ from recordmill.pipelines.planning.image_shards import (
     describe_copies,
     input_splits,
 )
+from recordmill.pipelines.planning.input_checks import check_outside
 from recordmill.pipelines.planning.mask_checks import segmentation_masks
 from recordmill.pipelines.planning.outline import Outline
 from recordmill.pipelines.planning.planner import Planner, WorkPlan
@@ -71,7 +72,6 @@ from recordmill.transforms.images.shard_cutting import (
     expected_record_bytes,
 )
 from recordmill.transforms.images.source_spec import SourceSpec, check_layout
-from recordmill.transforms.sources.source_checks import check_outside
 from recordmill.transforms.sources.work_item_files import write_work_items
 
 _LAYOUTS_WITHOUT_ANNOTATIONS = ("fixed", "flat", "folders", "idx")

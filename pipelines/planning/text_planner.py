@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from recordmill.pipelines.planning.column_checks import check_column_types
+from recordmill.pipelines.planning.input_checks import check_outside, without_input
 from recordmill.pipelines.planning.item_sizes import (
     PassedOver,
     mapped_item_bytes,
@@ -53,8 +54,8 @@ from recordmill.transforms.sources.input_spec import InputSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.query_rows import list_query
 from recordmill.transforms.sources.row_documents import column_names
-from recordmill.transforms.sources.source_checks import check_contents, check_outside
-from recordmill.transforms.sources.source_list import SourceList, first_sources, without_input
+from recordmill.transforms.sources.source_checks import check_contents
+from recordmill.transforms.sources.source_list import SourceList, first_sources
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import SourceRange, format_of, list_sources
 from recordmill.transforms.storage import files

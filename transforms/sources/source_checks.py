@@ -1,48 +1,22 @@
-"""Refuse input while a job is planned: what is no text, and what the job itself writes."""
+"""Refuse files that have the name of text and are not text, while a job is planned."""
 
 from __future__ import annotations
 
 import codecs
-import os
 from collections.abc import Iterable
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.sources.bigquery_service import is_bigquery
 from recordmill.transforms.sources.blocks import BROKEN_STREAM
 from recordmill.transforms.sources.content import HEAD_BYTES, binary_format
-from recordmill.transforms.sources.databases import is_database
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.formats import FORMATS
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.globs import WRITTEN, matches_output
 from recordmill.transforms.storage.unpacking import open_decompressed
 
 _MOST_LOCAL, _MOST_REMOTE = 1000, 32
 _FORMAT_OF_FORM = {form: name for name, each in FORMATS.items() for form in each.forms}
 _EXTENSIONS = {"gz": "gzip", "bz2": "bzip2", "xz": "xz", "zst": "Zstandard"}
-
-
-def check_outside(patterns: Iterable[str], output: str, *, is_file: bool = False) -> None:
-    """Checks that the next run would not read what this one writes.
-
-    Args:
-      patterns: globs and folders, or the URL of a database.
-      output: the folder of a dataset, or a file.
-      is_file: which of both.
-
-    Raises:
-      UsageError: a pattern matches what is written.
-    """
-    folder, name = os.path.split(output) if is_file else (output, "")
-    for pattern in patterns:
-        if is_database(pattern) or is_bigquery(pattern):
-            continue
-        if matches_output(pattern, folder, [name] if is_file else WRITTEN):
-            raise UsageError(
-                f"--input {pattern} also matches what is written to --output {output}; "
-                "choose an output outside of the input"
-            )
 
 
 def check_contents(sources: Iterable[SourceRange], spec: DocumentSpec) -> None:

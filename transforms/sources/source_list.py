@@ -131,16 +131,6 @@ def first_sources(
         yield first
 
 
-def without_input(split: str, limit: int | None) -> UsageError:
-    """Returns the error that a split which --input names has no input."""
-    if limit is None:
-        return UsageError(f"--input {split}=… matches only empty files")
-    return UsageError(
-        f"--limit={limit} ends before the first file of {split}, in order of name; give a larger "
-        f"one, or leave out --input={split}=…"
-    )
-
-
 def _first(
     sources: Iterable[SourceRange], limit: int, count: Callable[[SourceRange, int], tuple[int, int]]
 ) -> Iterator[SourceRange]:
