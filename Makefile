@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .PHONY: help install demo test lint types docs unit slow faults benchmark clean lock image worker_image template
 
 help:
-	@echo "make demo   set up .venv, make a vocabulary and a masked dataset, verify and read it"
+	@echo "make demo   set up .venv, make a vocabulary and a masked dataset, verify and read it (a minute)"
 	@echo "make test   set up .venv, lint, types, documentation, tests (TEST_PROCESSES=2 at once)"
 	@echo "make slow   the tests that take long: clusters, kills, trainings, readers of others"
 	@echo "make docs   build the documentation into build/site"

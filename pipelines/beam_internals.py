@@ -7,13 +7,30 @@ it. Beam is imported late: some commands do without it.
 from __future__ import annotations
 
 import argparse
+import re
+import sys
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
+
+from recordmill.records.errors import UsageError, did_you_mean
 
 # The program of Beam's worker processes, and of the container images.
 BEAM_WORKER_MODULE = "apache_beam.runners.worker.sdk_worker_main"
 # Beam's logger of the job servers that it starts.
 BEAM_SERVER_LOGGER = "apache_beam.utils.subprocess_server"
+# Options of Flink that only the job server knows, as far as they matter to a batch job.
+JOB_SERVER_FLAGS = (
+    "disable_metrics",
+    "execution_mode_for_batch",
+    "flink_conf_dir",
+    "max_bundle_size",
+    "object_reuse",
+    "operator_chaining",
+    "use_data_stream_for_batch",
+)
 
 
 def add_beam_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +39,43 @@ def add_beam_arguments(parser: argparse.ArgumentParser) -> None:
 
     for options in PipelineOptions.__subclasses__():
         options._add_argparse_args(parser)
+
+
+def refuse_unknown(flags: Sequence[str], ours: Iterable[str]) -> None:
+    """Refuses a flag that the text of Beam's options does not name: to import Beam takes seconds.
+
+    Args:
+      flags: of a command line, those that are not ours.
+      ours: the names of our flags, without dashes, for the hint.
+
+    Raises:
+      UsageError: names the first unknown flag, and the nearest known one.
+    """
+    theirs = _named_flags() if flags and "apache_beam" not in sys.modules else set()
+    given = flags[: flags.index("--")] if "--" in flags else flags
+    for number, flag in enumerate(given):
+        is_flag = flag.startswith("--")  # or a value
+        if theirs and (is_flag or not number) and flag.partition("=")[0] not in theirs:
+            raise unknown_flag(flag, [*(f"--{name}" for name in ours), *sorted(theirs)])
+
+
+def unknown_flag(flag: str, known: Iterable[str]) -> UsageError:
+    """Returns the error that a flag is neither ours nor Beam's."""
+    if not flag.startswith("-"):
+        return UsageError(f"no flag before {flag}; for a second input write --input again")
+    hint = did_you_mean(flag.partition("=")[0], known, otherwise="see --help")
+    return UsageError(f"unknown flag {flag}{hint}")
+
+
+def _named_flags() -> set[str]:
+    """Returns all flags in the text of Beam's options, set() where Beam is not found."""
+    found = find_spec("apache_beam")
+    for folder in (found and found.submodule_search_locations) or ():
+        with suppress(OSError, UnicodeDecodeError):
+            text = Path(folder, "options/pipeline_options.py").read_text(encoding="utf-8")
+            named = re.findall(r"""['"](--[\w-]+)['"]""", text)
+            return {*named, *(f"--{name}" for name in JOB_SERVER_FLAGS)}
+    return set()
 
 
 def _job_server(result: Any) -> Any:

@@ -28,7 +28,14 @@ from recordmill.pipelines.command_table import (
     main_help,
 )
 from recordmill.pipelines.engines.error_text import describe_lack
-from recordmill.pipelines.faces import Given, Parser, full_help, page_help, refuse_unknown
+from recordmill.pipelines.faces import (
+    Given,
+    Parser,
+    aliases_of,
+    full_help,
+    page_help,
+    refuse_unknown,
+)
 from recordmill.records.errors import RunError, UsageError, hide_passwords, visible
 from recordmill.records.spec import Option
 from recordmill.transforms.dataset.limits import check_limits
@@ -76,6 +83,8 @@ def _run(arguments: list[str]) -> int:
     values, rest = parser.parse_values(own)
     if not command.has_engine:
         refuse_unknown(rest, parser.known)
+    elif rest:
+        load("recordmill.pipelines.beam_internals:refuse_unknown")(rest, aliases_of(options))
     given = Given(values, beam=rest)
     try:
         if given.values.get("config"):

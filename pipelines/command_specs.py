@@ -15,9 +15,9 @@ _Dataset = Annotated[str, option(
     value="DIR", path="folder", example="gs://bucket/ds"
 )]  # fmt: skip
 _VocabFile = Annotated[str, option(
-    "The vocabulary of the dataset; without it the tokenizer that the dataset holds, and where it "
-    "holds none, as with vocab.txt, token ids.", aliases=("tokenizer",), value="FILE", path="file",
-    example="vocab.txt"
+    "The vocabulary of the records; without it the tokenizer that the dataset holds, and where it "
+    "holds none, as files of other tools, token ids are shown.", aliases=("tokenizer",),
+    value="FILE", path="file", example="vocab.txt"
 )]  # fmt: skip
 _Json = Annotated[bool, option("Prints JSON.")]
 
@@ -83,15 +83,17 @@ class ReportSpec(Spec, frozen=True, kw_only=True):
 
     Attributes:
       dataset: a folder, file or glob.
-      html: the page.
+      html: the page; "" is the one that --report of a run writes, in `_meta` of the dataset.
       sample: the number of records that are read for it.
       vocab_file: of the dataset; "" takes the one that it holds.
     """
 
     dataset: _Dataset
     html: Annotated[str, option(
-        "The page, local or gs://….", value="FILE", path="file", example="report.html"
-    )] = "report.html"  # fmt: skip
+        "The page, local or gs://…; by default _meta/report.html in the dataset, where --report of "
+        "its run writes it too, and report.html here for TFRecords of other tools.", value="FILE",
+        path="file", example="report.html"
+    )] = ""  # fmt: skip
     sample: Annotated[int, option(
         "The number of records that are read for what the statistics do not hold; at least the 24 "
         "that are shown. 100 more for each, of 64 kB at most, are compared with each other; 0 "

@@ -376,7 +376,7 @@ def main_help() -> str:
             "Example:",
             "  recordmill vocab --input='wiki/*.txt' --output=vocab.txt",
             "  recordmill text --input='wiki/*.txt' --output=ds --vocab_file=vocab.txt",
-            "  recordmill inspect ds --vocab_file=vocab.txt",
+            "  recordmill inspect ds",
             "",
             "recordmill COMMAND --help shows its flags, recordmill --version the version.",
             "Exit status: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.",

@@ -29,6 +29,7 @@ class ImageRequest:
       numbering: how labels get their numbers.
       splits_given: whether --splits was given.
       num_shards: the option, as given.
+      limit: so many images are read; None: all.
       given: flag -> value of the options that do not have their default value.
     """
 
@@ -37,6 +38,7 @@ class ImageRequest:
     numbering: LabelNumbering
     splits_given: bool
     num_shards: str | None
+    limit: int | None
     given: Mapping[str, Any]
 
 
@@ -86,7 +88,7 @@ def image_request(spec: ImagesSpec, functions: Sequence[UserFunction] = ()) -> I
     )
     return ImageRequest(
         job, source, spec.numbering, output.splits is not None, output.num_shards,
-        spec.given_options(),
+        spec.limit, spec.given_options(),
     )  # fmt: skip
 
 

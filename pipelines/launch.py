@@ -22,6 +22,7 @@ from recordmill.pipelines.engines.local import JobSize
 from recordmill.pipelines.engines.preloading import is_preloading
 from recordmill.pipelines.engines.processes import processes_for
 from recordmill.pipelines.faces import aliases_of
+from recordmill.pipelines.planning.outline import show_bytes
 from recordmill.pipelines.planning.plan_job import plan_job
 from recordmill.pipelines.planning.planner import (
     InventoryT,
@@ -256,7 +257,7 @@ def _summary(
     statistics = json.loads(files.read_bytes(files.join(output, m.STATISTICS_PATH)))
     for name, value in describe_statistics(statistics):
         print(visible(f"{name}: {value}"))
-    speed = f"{seconds:.1f} s, {plan.input_bytes / 1e6 / seconds:.1f} MB/s of input"
+    speed = f"{seconds:.1f} s, {show_bytes(plan.input_bytes / seconds)}/s of input"
     if peak_bytes:
         speed += f", peak memory {peak_bytes / 1e6:.0f} MB in all processes of this machine"
     print(speed)

@@ -15,10 +15,17 @@ from recordmill.transforms.dataset.stages import Phase
 
 _LINES_EVERY_SECONDS = 30.0
 _OBJECTS_EVERY_SECONDS = 1.0
-_BAR = "{desc} {percentage:3.0f}%|{bar}| {rate_noinv_fmt} [{elapsed}, {remaining} left]"
-_LINE = "{desc} {percentage:.0f}%  {rate_noinv_fmt}  {remaining} left"
-_STAGE = "{desc}"  # of a phase whose size says nothing
-_STAGE_BAR = "{desc} [{elapsed}]"
+# Of a phase; while nothing is done, and its speed is not known; and where its size says nothing.
+_BARS = (
+    "{desc} {percentage:3.0f}%|{bar}| {rate_noinv_fmt} [{elapsed}, {remaining} left]",
+    "{desc} {percentage:3.0f}%|{bar}| [{elapsed}]",
+    "{desc} [{elapsed}]",
+)
+_LINES = (
+    "{desc} {percentage:.0f}%  {rate_noinv_fmt}  {remaining} left",
+    "{desc} {percentage:.0f}%",
+    "{desc}",
+)
 _COLUMNS = 80  # of a terminal that does not say how many it has
 
 
@@ -107,14 +114,20 @@ def _columns() -> int:
         return _COLUMNS
 
 
-def _layout(standing: Standing, layout: str, stage: str) -> dict[str, Any]:
-    size = standing.phase.size_bytes
+def _bar_format(standing: Standing, layouts: tuple[str, str, str]) -> str:
+    moving, waiting, stage = layouts
+    if not standing.phase.size_bytes:
+        return stage
+    return waiting if standing.bytes_per_second is None else moving
+
+
+def _layout(standing: Standing, layouts: tuple[str, str, str]) -> dict[str, Any]:
     return {
-        "total": size or None,
+        "total": standing.phase.size_bytes or None,
         "initial": standing.bytes_before,
         "unit": "B",
         "unit_scale": True,
-        "bar_format": layout if size else stage,
+        "bar_format": _bar_format(standing, layouts),
     }
 
 
@@ -130,7 +143,7 @@ class BarDisplay(Display):
             leave=False,
             ncols=_columns(),
             desc=standing.phase.name,
-            **_layout(standing, _BAR, _STAGE_BAR),
+            **_layout(standing, _BARS),
         )
 
     def _width(self) -> int | str | None:
@@ -142,6 +155,8 @@ class BarDisplay(Display):
             self.close()
         if self._bar is None:
             self._bar = self._make(standing)
+        elif self._bar.bar_format:  # a notebook's own has none
+            self._bar.bar_format = _bar_format(standing, _BARS)
         self._bar.n = standing.done_bytes
         self._bar.ncols = self._width()
         self._bar.refresh()
@@ -159,7 +174,7 @@ class NotebookDisplay(BarDisplay):
     def _make(self, standing: Standing) -> Any:
         from tqdm.notebook import tqdm as widget
 
-        layout = _layout(standing, _BAR, _STAGE_BAR)
+        layout = _layout(standing, _BARS)
         if standing.phase.size_bytes:
             del layout["bar_format"]  # the widget has its own: n/total [elapsed<left, speed]
         return widget(desc=standing.phase.name, leave=False, **layout)
@@ -182,7 +197,7 @@ class LogDisplay(Display):
             n=standing.done_bytes,
             elapsed=standing.phase_seconds,
             prefix=standing.phase.name,
-            **_layout(standing, _LINE, _STAGE),
+            **_layout(standing, _LINES),
         )
         if line != self._printed:
             print(line, file=sys.stderr, flush=True)

@@ -218,6 +218,11 @@ def check_query(options: InputSpec, patterns: list[str], splits: list[str]) -> N
         raise UsageError(
             f"--input {database} must be the only input; join tables in --query by UNION ALL"
         )
+    if database and options.limit:
+        raise UsageError(
+            f"--limit={options.limit} has no effect on a database; give --query with LIMIT "
+            f"{options.limit}, and leave it out"
+        )
     if database and any(splits):
         raise UsageError(
             f"--input {database} cannot name a split; give --split_from, a column of the answer"

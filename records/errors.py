@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 _URL_PASSWORD = re.compile(r"(\w+://[^\s/:@]*):[^\s/]*@")
 _PARAMETER = re.compile(r"\b((?:ssl)?password)=[^&\s'\"]*")
+_SHOWN_NAMES, _SHOWN_CHARACTERS = 20, 40  # of a list in a message
 
 
 class UsageError(ValueError):
@@ -59,18 +60,27 @@ def did_you_mean(
     return f"; {hint}" if hint else ""
 
 
+def listed(names: Iterable[str]) -> str:
+    """Returns names for a message: an input may have a thousand, and any text for one."""
+    shown = [
+        name[: _SHOWN_CHARACTERS - 1] + "…" if len(name) > _SHOWN_CHARACTERS else name or repr(name)
+        for name in names
+    ]
+    more = len(shown) - _SHOWN_NAMES
+    return ", ".join(shown[:_SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
 def one_of(name: str, value: str, valid: Iterable[str]) -> str:
     """Returns `value` if it is valid.
 
     Raises:
-      UsageError: names every valid value and the nearest one.
+      UsageError: names the valid values and the nearest one.
     """
     names = sorted(valid)
     if value in names:
         return value
     hint = did_you_mean(value, names, show=repr)
-    shown = ", ".join(each or repr(each) for each in names)
-    raise UsageError(f"{name} must be one of {shown}, got {value!r}{hint}")
+    raise UsageError(f"{name} must be one of {listed(names)}, got {value!r}{hint}")
 
 
 def at_least(name: str, value: int, least: int) -> int:

@@ -1,4 +1,4 @@
-"""`recordmill report DIR --html=report.html`: a dataset as a page that opens offline.
+"""`recordmill report DIR`: a dataset as a page that opens offline.
 
 Exit status 0: written; 1: a file or record is broken or missing; 2: wrong usage.
 """
@@ -14,6 +14,7 @@ from recordmill.pipelines.inspection.overview import inferred_schema
 from recordmill.pipelines.inspection.sample import read_sample
 from recordmill.pipelines.inspection.vocabularies import read_vocabulary
 from recordmill.records.errors import UsageError, visible
+from recordmill.records.manifest import REPORT_PATH
 from recordmill.transforms.storage import files
 
 # Whose contents are compared, for each record that is decoded.
@@ -65,11 +66,11 @@ def write_report(dataset: str, html: str, *, sample: int = 1000, vocab_file: str
 
 def run(options: ReportSpec) -> int:
     """Runs `recordmill report`; returns the exit status."""
-    size = write_report(
-        options.dataset, options.html, sample=options.sample, vocab_file=options.vocab_file
-    )
-    print(visible(f"{options.html}: {size / 1e6:.1f} MB"))
     records = open_records(options.dataset)
+    usual = files.join(options.dataset, REPORT_PATH) if records.manifest else "report.html"
+    html = options.html or usual
+    size = write_report(options.dataset, html, sample=options.sample, vocab_file=options.vocab_file)
+    print(visible(f"{html}: {size / 1e6:.1f} MB"))
     for line in records.problems:
         print(visible(line), file=sys.stderr)
     if not records.finished:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import closing
+from functools import partial
 
 from msgspec.structs import asdict
 
@@ -14,6 +15,7 @@ from recordmill.pipelines.engines.engine_spec import EngineSpec
 from recordmill.pipelines.input_patterns import text_patterns
 from recordmill.pipelines.job_request import required
 from recordmill.pipelines.launch import engine_of
+from recordmill.pipelines.planning.input_checks import check_outside
 from recordmill.pipelines.planning.item_sizes import PassedOver
 from recordmill.pipelines.planning.text_planner import check_columns, list_input
 from recordmill.pipelines.text_request import check_formats, check_query, check_ratio
@@ -21,8 +23,9 @@ from recordmill.pipelines.vocabulary import VocabRequest, write_vocabulary
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.documents import count_documents
 from recordmill.transforms.sources.source_checks import check_contents
-from recordmill.transforms.sources.source_list import SourceList
+from recordmill.transforms.sources.source_list import SourceList, first_sources
 from recordmill.transforms.storage import files
 from recordmill.transforms.vocabulary.vocab_spec import VocabSpec
 
@@ -77,6 +80,7 @@ def run(call: Call) -> int:
     patterns, documents = request.patterns, request.documents
     engine.check({"--input": patterns[0], "--output": spec.output})
     began = time.monotonic()
+    check_outside(patterns, spec.output, is_file=True)
     # The input comes first: where it is wrong, no folder is made for the output.
     passed_over = PassedOver()
     listed = list_input(patterns, spec.input, documents, pass_over=passed_over.add)
@@ -87,7 +91,9 @@ def run(call: Call) -> int:
         check_contents(sources, documents, by_name=spec.input.by_name)
         check_columns(sources, documents, [("--text_field", documents.text_field)])
         _check_output(spec.output, overwrite=spec.overwrite)
-        summary = write_vocabulary(request, sources, engine)
+        count = partial(count_documents, spec=documents)
+        with first_sources(sources, spec.input.limit, count) as first:
+            summary = write_vocabulary(request, first, engine)
     is_cased = spec.kind.name == "wordpiece" and not spec.kind.do_lower_case
     print(
         f"{spec.output}  {summary.tokens} tokens from the {summary.chosen_words} most frequent "

@@ -61,7 +61,7 @@ class EngineSpec(RunnerSpec, frozen=True, kw_only=True):
     progress: Annotated[Literal["auto", "bar", "log", "json", "none"], option(
         "How progress is shown on standard error: a bar, a line each half minute (log), an object "
         "a line for machines (json), or not; auto is a bar in a terminal or notebook, else log.",
-        short="", value="HOW", of_run=True, fingerprint=False, example="json"
+        value="HOW", of_run=True, fingerprint=False, example="json"
     )] = "auto"  # fmt: skip
     report: Annotated[bool, option(
         "Write a page about the dataset at the end of the run: _meta/report.html, see `recordmill "

@@ -35,16 +35,6 @@ from recordmill.pipelines.engines.remote import (
 from recordmill.records.errors import RunError, UsageError
 
 BOOT = "recordmill-worker-boot"
-# Options of Flink that only the job server knows, as far as they matter to a batch job.
-JOB_SERVER_FLAGS = (
-    "disable_metrics",
-    "execution_mode_for_batch",
-    "flink_conf_dir",
-    "max_bundle_size",
-    "object_reuse",
-    "operator_chaining",
-    "use_data_stream_for_batch",
-)
 _SUBMISSION_SECONDS = 300
 # An idle worker is kept for the next stage: starting a new one takes seconds.
 _ENVIRONMENT_CACHE_MILLIS = 20_000

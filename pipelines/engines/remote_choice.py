@@ -9,10 +9,15 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import create_runner
 
-from recordmill.pipelines.beam_internals import add_beam_arguments, option_actions
+from recordmill.pipelines.beam_internals import (
+    JOB_SERVER_FLAGS,
+    add_beam_arguments,
+    option_actions,
+    unknown_flag,
+)
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.dataflow import dataflow_engine
-from recordmill.pipelines.engines.flink import JOB_SERVER_FLAGS, flink_engine
+from recordmill.pipelines.engines.flink import flink_engine
 from recordmill.pipelines.engines.remote import (
     RemoteEngine,
     check_job_server,
@@ -20,7 +25,7 @@ from recordmill.pipelines.engines.remote import (
     given_options,
 )
 from recordmill.pipelines.faces import Parser
-from recordmill.records.errors import UsageError, did_you_mean
+from recordmill.records.errors import UsageError
 
 _EMBEDDED_FLINK = ("[local]", "[auto]")
 
@@ -41,11 +46,8 @@ def set_beam_flags(flags: list[str], ours: Iterable[str]) -> None:
         beam_parser.add_argument(f"--{name}", nargs="?")
     _, unknown = beam_parser.parse_known_args(flags)
     if unknown:
-        names = [*(f"--{name}" for name in ours), *option_actions(beam_parser)]
-        if not unknown[0].startswith("-"):
-            raise UsageError(f"no flag before {unknown[0]}; for a second input write --input again")
-        hint = did_you_mean(unknown[0].partition("=")[0], names, otherwise="see --help")
-        raise UsageError(f"unknown flag {unknown[0]}{hint}")
+        known = [*(f"--{name}" for name in ours), *option_actions(beam_parser)]
+        raise unknown_flag(unknown[0], known)
     FileSystems.set_options(PipelineOptions(flags))
 
 

@@ -144,7 +144,9 @@ def _origin(manifest: Manifest) -> Iterator[tuple[str, str]]:
     config = manifest.config
     inputs = config.get("input")
     if isinstance(inputs, list) and inputs:
-        yield "input", ", ".join(map(str, inputs[:3])) + (", …" if len(inputs) > 3 else "")
+        limit = config.get("limit")
+        first = f"; the first {limit:,} alone (--limit)" if isinstance(limit, int) else ""
+        yield "input", ", ".join(map(str, inputs[:3])) + (", …" if len(inputs) > 3 else "") + first
     size = config.get("vocabulary_size")
     if isinstance(size, int):
         kinds = {"bpe": "BPE", "unigram": "Unigram"}

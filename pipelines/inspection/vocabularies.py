@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from recordmill.pipelines.inspection.record_files import RecordFiles
 from recordmill.records.errors import UsageError
 from recordmill.transforms.storage import files
+from recordmill.transforms.text.vocabulary_lines import checksum_of, vocabulary_lines
 
-_STORED = ("_meta/tokenizer.json", "_meta/spiece.model")
+_STORED = ("_meta/vocab.txt", "_meta/tokenizer.json", "_meta/spiece.model")
 
 
 def read_vocabulary(path: str, records: RecordFiles) -> Sequence[str] | None:
@@ -24,16 +25,22 @@ def read_vocabulary(path: str, records: RecordFiles) -> Sequence[str] | None:
     path = path or _stored(records)
     if not path:
         return None
-    from recordmill.transforms.text.tokenizer_files import read_tokenizer
+    tokens: Sequence[str]
+    if path.endswith(_STORED[0]):  # the usual case, without the kernels of tokenizers
+        tokens = vocabulary_lines(_read(path).decode("utf-8", "replace"))
+        checksum = checksum_of(tokens)
+    else:
+        from recordmill.transforms.text.tokenizer_files import read_tokenizer
 
-    _, vocabulary = read_tokenizer(path, _read)
+        _, vocabulary = read_tokenizer(path, _read)
+        tokens, checksum = vocabulary.tokens, vocabulary.checksum
     written = records.manifest.config.get("vocabulary_blake2b") if records.manifest else None
-    if written not in (None, vocabulary.checksum):
+    if written not in (None, checksum):
         raise UsageError(
             f"--vocab_file must be the vocabulary that {records.path} was written with, and "
             f"{path} is another one"
         )
-    return vocabulary.tokens
+    return tokens
 
 
 def _stored(records: RecordFiles) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, listed
 from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.formats import COLUMN_FORMATS
 from recordmill.transforms.sources.open_rows import open_rows
@@ -13,7 +13,6 @@ from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.text_arrays import is_text
 
 _TEXTS = ("--text_field", "--text_pair_field", "--prompt_field")
-_SHOWN_NAMES = 20
 
 
 def check_column_types(sources: SourceList, flags: Iterable[tuple[str, str]]) -> None:
@@ -41,10 +40,9 @@ def check_column_types(sources: SourceList, flags: Iterable[tuple[str, str]]) ->
                 continue
             kind = column_type(schema, name)
             if kind is None:
-                names = ", ".join(schema.names[:_SHOWN_NAMES])
-                more = len(schema.names) - _SHOWN_NAMES
-                names += f" and {more} more" if more > 0 else ""
-                raise UsageError(f"{flag} must be a column of {first.path}: {names}; got {name!r}")
+                raise UsageError(
+                    f"{flag} must be a column of {first.path}: {listed(schema.names)}; got {name!r}"
+                )
             if flag in _TEXTS and not is_text(kind):
                 raise UsageError(
                     f"{flag} must be a column of strings, and {name!r} of {first.path} is {kind}"

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from recordmill.pipelines.examples_request import ExamplesRequest
+from recordmill.pipelines.planning.input_checks import check_outside, without_input
 from recordmill.pipelines.planning.item_sizes import (
     PassedOver,
     mapped_item_bytes,
@@ -42,14 +43,13 @@ from recordmill.transforms.examples.record_items import cut_record_items, record
 from recordmill.transforms.examples.record_source import RecordFileRange, compression_of
 from recordmill.transforms.examples.scatter import RECORD_LIMITS
 from recordmill.transforms.examples.sort_keys import KeySplits
-from recordmill.transforms.examples.table_records import read_batches
+from recordmill.transforms.examples.table_records import count_records, read_batches
 from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
 from recordmill.transforms.sources.formats import ROW_FORMATS
-from recordmill.transforms.sources.source_list import SourceList
+from recordmill.transforms.sources.source_list import SourceList, first_sources
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import SourceRange, list_sources
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.globs import matches_output
 
 _SAMPLE_BYTES = 1 << 26
 _USUAL_ITEM_BYTES = 1 << 27
@@ -105,13 +105,8 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
     @contextmanager
     def inspect(self) -> Iterator[ExamplesInventory]:
         """Lists the input and looks at its first file."""
-        request, output = self._request, self.job.workspace.output
-        for pattern in request.patterns:
-            if matches_output(pattern, output):
-                raise UsageError(
-                    f"--input {pattern} also matches what is written to --output {output}; "
-                    "choose an output outside of the input"
-                )
+        request = self._request
+        check_outside(request.patterns, self.job.workspace.output)
         weights = self.job.weights or (1.0,) * len(request.patterns)
         splits = request.splits or [""] * len(request.patterns)
         tags = [_tag(*pair) for pair in zip(splits, weights, strict=True)]
@@ -126,12 +121,18 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
             _check_first(sources)
             self._check_tables(sources)
             self._check_condition(sources)
-            self._take_shares(sources)
-            summary = sources.summary()
-            if self.job.records.key:
-                files_to_read = record_files(sources, summary["bytes"], self._inputs)
-                self._key_splits = sample_keys(self.job, files_to_read, summary["bytes"])
-            yield ExamplesInventory(summary["bytes"], summary, {}, sources.modified, sources)
+            with first_sources(sources, request.spec.limit, self._count) as first:
+                self._take_shares(first)
+                summary = first.summary()
+                if self.job.records.key:
+                    files_to_read = record_files(first, summary["bytes"], self._inputs)
+                    self._key_splits = sample_keys(self.job, files_to_read, summary["bytes"])
+                yield ExamplesInventory(summary["bytes"], summary, {}, first.modified, first)
+
+    def _count(self, source: SourceRange, most: int) -> tuple[int, int]:
+        """Returns how many records a file has, up to so many, and their bytes."""
+        (file,) = record_files([replace(source, split="")], 1)
+        return count_records(file, most, self.job.tables)
 
     def _check_tables(self, sources: SourceList) -> None:
         """Takes the types of columns from the first rows, where the files do not say them."""
@@ -170,7 +171,7 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
             sizes[split] += sources.split_bytes[tag] * weight
         for name, size in sizes.items():
             if not size:
-                raise UsageError(f"--input {name}=… matches only empty files")
+                raise without_input(name, self._request.spec.limit)
         total = sum(sizes.values())
         splits = (
             SplitSpec(split.name, sizes[split.name] / total, split.num_shards)
@@ -194,9 +195,10 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
             job.workspace.write_state(job.key_splits_path, self._key_splits)
         return tree_of_records(self.job, count, inventory.input_bytes)
 
-    def config(self) -> dict[str, list[str]]:
-        """Returns where the input was."""
-        return {"input": self._request.patterns}
+    def config(self) -> dict[str, Any]:
+        """Returns where the input was, and how much of it was read."""
+        limit = self._request.spec.limit
+        return {"input": self._request.patterns} | ({"limit": limit} if limit else {})
 
     def describe(self) -> str:
         """Returns the description of the dataset."""

@@ -36,10 +36,11 @@ from recordmill.pipelines.planning.image_shards import (
     describe_copies,
     input_splits,
 )
+from recordmill.pipelines.planning.input_checks import check_outside
 from recordmill.pipelines.planning.mask_checks import segmentation_masks
 from recordmill.pipelines.planning.outline import Outline
 from recordmill.pipelines.planning.planner import Planner, WorkPlan
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, listed
 from recordmill.records.hashing import seed_for
 from recordmill.records.spec import naming_flags
 from recordmill.records.state import Count
@@ -53,6 +54,7 @@ from recordmill.transforms.images.image_job import ImageJob
 from recordmill.transforms.images.image_shard_plan import ImageShardPlan
 from recordmill.transforms.images.image_stages import image_stages
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH
+from recordmill.transforms.images.listing.joins import Listed
 from recordmill.transforms.images.listing.list_images import (
     Listing,
     category_ids,
@@ -63,7 +65,7 @@ from recordmill.transforms.images.listing.list_images import (
 from recordmill.transforms.images.listing.unpacking import Unpack
 from recordmill.transforms.images.mask_samples import mask_labels
 from recordmill.transforms.images.reference_files import ReferenceWriter
-from recordmill.transforms.images.references import ListedReject
+from recordmill.transforms.images.references import ImageReference, ListedReject
 from recordmill.transforms.images.shard_cutting import (
     augmented_splits,
     cut_shards,
@@ -113,6 +115,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
     @contextmanager
     def inspect(self) -> Iterator[ImageInventory]:
         """Lists the input, and completes the job with its labels and splits."""
+        check_outside(self._request.source.patterns, self.job.workspace.output)
         with naming_flags():
             self.source = spec = detect_layout(self._request.source)
         images = self.job.images
@@ -124,7 +127,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
         listing = Listing(on_file=summary.add_file)
         with RejectLog(self.job) as rejects:
             ranked = rank_images(
-                list_images(self._listed(spec), listing), summary, rejects,
+                self._first(list_images(self._listed(spec), listing)), summary, rejects,
                 seed=seed_for(self.job.seed, "images"),
                 record_bytes=lambda image: expected_record_bytes(images, image),
             )  # fmt: skip
@@ -167,6 +170,15 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
     def _listed(self, spec: SourceSpec) -> SourceSpec:
         """Returns what is listed: labels are known once the user's functions have seen images."""
         return structs.replace(spec, labels=()) if self.job.map else spec
+
+    def _first(self, listed: Iterable[Listed]) -> Iterator[Listed]:
+        """Yields what is listed up to the last of the first images, where --limit says how many."""
+        images = 0
+        for item in listed:
+            yield item
+            images += isinstance(item, ImageReference)
+            if images == self._request.limit:
+                return
 
     def _labels(
         self, names: list[str], categories: Mapping[str, object], summary: InputSummary
@@ -221,7 +233,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
         if counts and request.splits_given:
             raise UsageError(
                 f"--splits has no meaning where the input names the splits "
-                f"({', '.join(sorted(counts))}); remove --splits, or add --split_from=none"
+                f"({listed(sorted(counts))}); remove --splits, or add --split_from=none"
             )
         if counts:
             return input_splits(counts, request.num_shards)
@@ -272,9 +284,10 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
                 split = names.index(image.split) if image.split else number
                 yield AssignedImage(split, image.record_bytes, image.line)
 
-    def config(self) -> dict[str, list[str]]:
-        """Returns the globs of the input."""
-        return {"input": list(self._request.source.patterns)}
+    def config(self) -> dict[str, Any]:
+        """Returns the globs of the input, and how much of it was read."""
+        limit = self._request.limit
+        return {"input": list(self._request.source.patterns)} | ({"limit": limit} if limit else {})
 
     def describe(self) -> str:
         """Returns the description of the dataset."""

@@ -168,7 +168,7 @@ class InPlacePlanner(Planner[InPlaceJob, InPlaceStages, InPlaceInventory]):
         count = write_work_items(self.job.workspace.inputs_folder, items)
         return InPlaceStages(count, self.kept)
 
-    def config(self) -> dict[str, list[str]]:
+    def config(self) -> dict[str, Any]:
         """Returns where the input was."""
         return {"input": self._request.patterns}
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.codec.framing import HEADER_BYTES
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, listed
 from recordmill.records.example_values import parse_any
 from recordmill.transforms.examples.examples_job import ExamplesJob
 from recordmill.transforms.examples.examples_spec import RecordOptions
@@ -27,7 +27,6 @@ _BLOCK_BYTES = 1 << 18
 _SEARCHED_BYTES = 1 << 20  # for the beginning of a record
 _MOST_MAPPED = 16  # records of a place that users' functions see
 _MOST_RECORDS = 1024  # of a place
-_SHOWN_NAMES = 20
 
 Found = tuple[Bytes, Int64s, Int64s]
 
@@ -82,7 +81,7 @@ def _names(found: list[Found]) -> str:
                 names = sorted(parse_any(record))
             except ValueError:
                 return "; they are no tf.Examples"
-            return f"; the first has {', '.join(names[:_SHOWN_NAMES])}"
+            return f"; the first has {listed(names)}"
     return ""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from recordmill.pipelines.planning.image_inputs import InputSummary
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, listed
 from recordmill.transforms.images.image_spec import NO_CLASS, ImageSpec, MaskClassSpec
 from recordmill.transforms.images.mask_classes import TWO_CLASSES
 from recordmill.transforms.images.mask_samples import check_values, sample_masks
@@ -61,7 +61,7 @@ def _check_source(spec: MaskClassSpec, summary: InputSummary, layout: str) -> No
         )
     if spec.one_class and spec.one_class not in summary.labels:
         raise UsageError(
-            f"--mask_class must be one of {', '.join(sorted(summary.labels))}, the classes of the "
+            f"--mask_class must be one of {listed(sorted(summary.labels))}, the classes of the "
             f"input, got {spec.one_class!r}"
         )
     images_only = spec.values or spec.keep or spec.threshold is not None

@@ -148,7 +148,7 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
         check_writable(self.job.workspace.output, "--output")
 
     @abstractmethod
-    def config(self) -> dict[str, list[str]]:
+    def config(self) -> dict[str, Any]:
         """Returns what the manifest says of the configuration beside the job's own options."""
 
     def paths(self) -> dict[str, str]:

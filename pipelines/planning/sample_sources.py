@@ -131,6 +131,7 @@ def _take(
     if pieces[0].length == source.text_bytes:
         yield pieces[0].part, SamplePart(source, source.text_bytes)
         return
+    source = replace(source, most=0)  # shares are of whole files
     lines = _lines_of(source) if layout.splittable and not source.compression else ""
     if lines:
         for piece in pieces:

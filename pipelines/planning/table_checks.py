@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, listed
 from recordmill.records.schema import DType, Feature
 from recordmill.transforms.examples.examples_spec import TableSpec
 from recordmill.transforms.examples.table_columns import UnfitColumnError, column_dtype
@@ -20,7 +20,6 @@ from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_items import SourceRange
 
 _SEEN_BYTES = 1 << 20
-_SHOWN_NAMES = 20
 
 
 def check_tables(sources: SourceList, spec: TableSpec, schema: Sequence[Feature]) -> TableSpec:
@@ -72,11 +71,6 @@ def _check_names(names: Sequence[str], path: str) -> None:
             )
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _SHOWN_NAMES
-    return ", ".join(names[:_SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
 def _check_columns(first: SourceRange, spec: TableSpec, schema: Sequence[Feature]) -> TableSpec:
     try:
         with open_rows(first, RowOptions(lists=True)) as opened:
@@ -91,7 +85,7 @@ def _check_columns(first: SourceRange, spec: TableSpec, schema: Sequence[Feature
         kind = column_type(found, name)
         if kind is None:
             raise UsageError(
-                f"--columns must name columns of {first.path}: {_listed(found.names)}; got {name!r}"
+                f"--columns must name columns of {first.path}: {listed(found.names)}; got {name!r}"
             )
         try:
             column_dtype(name, kind)
@@ -126,7 +120,7 @@ def _check_delimited(first: SourceRange, spec: TableSpec, schema: Sequence[Featu
     for name in spec.columns:
         if name not in row:
             raise UsageError(
-                f"--columns must name columns of {first.path}: {_listed(row)}; got {name!r}; if "
+                f"--columns must name columns of {first.path}: {listed(row)}; got {name!r}; if "
                 "that is no row of names, give --header=none"
             )
     spec = _wanted(spec, row, schema)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import operator
-import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from recordmill.pipelines.planning.column_checks import check_column_types
+from recordmill.pipelines.planning.input_checks import check_outside, without_input
 from recordmill.pipelines.planning.item_sizes import (
     PassedOver,
     mapped_item_bytes,
@@ -35,7 +36,7 @@ from recordmill.pipelines.text_request import (
     check_order,
     check_ratio,
 )
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, listed
 from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.output_spec import ShardSpec, SplitSpec
 from recordmill.transforms.dataset.run_state import decode_state
@@ -45,23 +46,22 @@ from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
 from recordmill.transforms.sources.bigquery_service import is_bigquery, read_time
 from recordmill.transforms.sources.bigquery_tables import list_table
-from recordmill.transforms.sources.databases import is_database
 from recordmill.transforms.sources.delimited_rows import read_first_row
-from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentSpec
+from recordmill.transforms.sources.documents import count_documents
 from recordmill.transforms.sources.formats import FORMATS, load
 from recordmill.transforms.sources.input_spec import InputSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.query_rows import list_query
 from recordmill.transforms.sources.row_documents import column_names
 from recordmill.transforms.sources.source_checks import check_contents
-from recordmill.transforms.sources.source_list import SourceList
+from recordmill.transforms.sources.source_list import SourceList, first_sources
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import SourceRange, format_of, list_sources
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.globs import matches_output
 from recordmill.transforms.subwords.hugging_face import forget_libraries
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
-from recordmill.transforms.subwords.tokenizer import Tokenizer
+from recordmill.transforms.subwords.tokenizer import VOCAB_TXT, Tokenizer
 from recordmill.transforms.text.bind_objective import bind
 from recordmill.transforms.text.cleaning.duplicates import PART_BYTES
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
@@ -79,7 +79,6 @@ _SAMPLE_BYTES = 1 << 24
 _SAMPLE_COPIED_BYTES = 1 << 25  # of all copies of its text
 _LEAST_BYTES = 1 << 18
 _MEMORY_PER_ITEM_BYTE = 2.3  # measured by benchmarks/text.py
-_SHOWN_COLUMNS, _SHOWN_CHARACTERS = 20, 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ def check_columns(
             if name and name not in header:
                 hint = "; if that is no row of names, give --header=none and --columns=NAME,…"
                 raise UsageError(
-                    f"{flag} must be a column of {first.path}: {_listed(header)}; got {name!r}"
+                    f"{flag} must be a column of {first.path}: {listed(header)}; got {name!r}"
                     f"{'' if spec.columns else hint}"
                 )
 
@@ -186,13 +185,6 @@ def _planned_snapshot(workspace: Workspace, patterns: Sequence[str]) -> int:
     return 0
 
 
-def _listed(header: list[str]) -> str:
-    """Returns column names for a message: a row of text that is no header would fill the screen."""
-    names = [textwrap.shorten(name, _SHOWN_CHARACTERS, placeholder="…") for name in header]
-    more = len(names) - _SHOWN_COLUMNS
-    return ", ".join(names[:_SHOWN_COLUMNS]) + (f" and {more} more" if more > 0 else "")
-
-
 class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     """Plans and builds `recordmill text`."""
 
@@ -217,21 +209,13 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         check_own_normalization(vocabulary, job, do_lower_case=request.tokenizer.do_lower_case)
         if problem := padding_problem(vocabulary, job.objective.name):
             self.note(problem)
-        if vocabulary.stored_name:
-            self.metadata = (*self.metadata, f"_meta/{vocabulary.stored_name}")
+        self.metadata = (*self.metadata, f"_meta/{vocabulary.stored_name}")
         if isinstance(vocabulary, PieceTokenizer):
             self.packages = (*self.packages, "sentencepiece")
         check_case(vocabulary, lower_case=job.lower_case, refuse=request.tokenizer.check_case)
         bind(job.objective, vocabulary, job.seed, job.documents.row)
         patterns, spec = request.patterns, job.documents
-        output = job.workspace.output
-        for pattern in patterns:
-            is_file = not (is_database(pattern) or is_bigquery(pattern))
-            if is_file and matches_output(pattern, output):
-                raise UsageError(
-                    f"--input {pattern} also matches what is written to --output {output}; "
-                    "choose an output outside of the input"
-                )
+        check_outside(patterns, job.workspace.output)
         passed_over = PassedOver()
         is_table = is_bigquery(patterns[0])
         listed = list_input(
@@ -249,7 +233,6 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
                 ("--split_from", spec.split_from), *spec.row.flags,
             )  # fmt: skip
             check_columns(sources, spec, flags)
-            self._take_shares(sources)
             checksums: dict[str, str | int] = {
                 "vocabulary_blake2b": vocabulary.checksum,
                 "vocabulary_size": len(vocabulary),
@@ -261,7 +244,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
                     checksums["line_ends"] = "kept"
             for versions in filter(None, (FORMATS[kind].versions for kind in sources.formats)):
                 checksums |= load(versions)(spec)
-            if vocabulary.stored_name:
+            if vocabulary.stored_name != VOCAB_TXT:
                 checksums["tokenizer"] = vocabulary.kind
             special = job.allow_special_tokens
             texts = sample_texts(sources, spec)
@@ -269,9 +252,14 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             if lines:
                 self.packages = (*self.packages, "fastokens")
                 self.job = replace(self.job, lines_of_fastokens=lines)
-            yield TextInventory(
-                sources.text_bytes, sources.summary(), checksums, sources.modified, sources, data
-            )
+            # Functions of users' own see documents as they are in their files.
+            read = spec.raw(READ_LIMITS) if job.map else spec
+            count = partial(count_documents, spec=read)
+            with first_sources(sources, request.input.limit, count) as first:
+                self._take_shares(first)
+                yield TextInventory(
+                    first.text_bytes, first.summary(), checksums, first.modified, first, data
+                )
 
     def _take_shares(self, sources: SourceList) -> None:
         """Makes the shares of splits those of their files, where --input names them."""
@@ -280,7 +268,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             return
         for split, size in zip(self.job.splits, sizes, strict=True):
             if not size:
-                raise UsageError(f"--input {split.name}=… matches only empty files")
+                raise without_input(split.name, self._request.input.limit)
         splits = (
             msgspec.structs.replace(split, share=size / sum(sizes))
             for split, size in zip(self.job.splits, sizes, strict=True)
@@ -337,14 +325,16 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             self._vocabulary = read_vocabulary(self._request.tokenizer.vocab_file)
         return self._vocabulary
 
-    def config(self) -> dict[str, list[str]]:
-        """Returns where the input was."""
+    def config(self) -> dict[str, Any]:
+        """Returns where the input was, and how much of it was read."""
         options = self._request.input
-        config = {"input": self._request.patterns}
+        config: dict[str, Any] = {"input": self._request.patterns}
         if options.query:
             config |= {"query": [options.query]}
         if options.partition_column:
             config |= {"partition_column": [options.partition_column]}
+        if options.limit:
+            config |= {"limit": options.limit}
         return config
 
     def describe(self) -> str:

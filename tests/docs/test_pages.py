@@ -18,8 +18,8 @@ import pytest
 import site_hooks
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from recordmill.pipelines.beam_internals import JOB_SERVER_FLAGS
 from recordmill.pipelines.command_table import COMMANDS
-from recordmill.pipelines.engines.flink import JOB_SERVER_FLAGS
 from recordmill.pipelines.faces import default_text, flag_names
 
 ROOT = doc_blocks.ROOT

@@ -34,6 +34,16 @@ def test_beam_appends_the_stage_to_errors() -> None:
     assert without_stage_names(str(error.value)) == "no more of this"
 
 
+def test_the_text_of_beams_options_names_all_flags() -> None:
+    parser = Parser(conflict_handler="resolve")
+    for options in PipelineOptions.__subclasses__():
+        if options.__module__ == PipelineOptions.__module__:
+            options._add_argparse_args(parser)
+    flags = {flag for flag in compat.option_actions(parser) if flag.startswith("--")}
+    assert len(flags) > 100
+    assert flags <= compat._named_flags()
+
+
 def test_beams_worker_is_a_module_with_main() -> None:
     from importlib import import_module
 

@@ -795,8 +795,8 @@ FLAGS = (
     "--deduplicate", "--weights=1",
     "--splits=train:0.5,test:0.5", "--naming=flat", "--extension=tfrecord", "--compression=GZIP",
     "--columns=a", "--header=none --columns=a", "--delimiter=;", "--quoting=none",
-    "--random_seed=1", "--max_rejected=0.5", "--input_format=parquet", "--allow_outside=/x",
-    "--skip_files=/x",
+    "--random_seed=1", "--max_rejected=0.5", "--limit=9", "--input_format=parquet",
+    "--allow_outside=/x", "--skip_files=/x",
 )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ ALWAYS = {
     "input", "layout", "output", "max_rejected", "overwrite", "temp_dir", "shard_size",
     "num_readers", "compression", "random_seed", "task", "format", "channels", "image_size",
     "encoding", "statistics", "augmentations", "naming", "extension", "warnings",
-    "wrong_extension", "allow_outside", "skip_files", "map",
+    "wrong_extension", "allow_outside", "skip_files", "limit", "map",
 }  # fmt: skip
 
 JOBS = {
@@ -121,6 +121,7 @@ EFFECTS: dict[str, tuple[str, tuple[str, ...], str]] = {
     ),
     "allow_outside": ("linked", ("--max_rejected=0.9",), "--allow_outside={tmp}/photos"),
     "skip_files": ("photos", (), "--skip_files={tmp}/photos/cat/*"),
+    "limit": ("photos", (), "--limit=1"),
     "record_shape": ("fixed", (), "--record_shape=4x5x3"),
     "record_bytes": ("fixed", (), "--record_bytes=122"),
     "label_offset": ("fixed", ("--record_bytes=122",), "--label_offset=1"),

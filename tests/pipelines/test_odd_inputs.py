@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -198,3 +199,50 @@ def test_rare_formats_are_images_as_any_other(tmp_path: Path) -> None:
     for name, shown in found.items():
         wanted = decode(WHOLE[name], DecodeSpec(), channels=3).pixels
         np.testing.assert_array_equal(shown.numpy(), wanted)
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "output"),
+    [
+        ("text", "in", "in/ds"), ("text", "in/**/*.txt", "in/ds"), ("text", "link", "in/ds"),
+        ("text", "in", "link/ds"), ("text", "train={0}/in", "in/ds"), ("examples", "in", "in/ds"),
+        ("images", "in", "in/ds"), ("vocab", "in/*.txt", "in/vocab.txt"),
+        ("vocab", "in", "link/vocab.txt"),
+    ],
+)  # fmt: skip
+def test_what_a_job_writes_is_not_its_next_input(
+    folder: Path, command: str, given: str, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "link").symlink_to(folder / "in")
+    pattern = given.format(folder) if "{0}" in given else f"{folder}/{given}"
+    flags = [f"--vocab_file={folder}/vocab.txt", "--task=mlm"] if command == "text" else []
+    line = [command, f"--input={pattern}", f"--output={folder}/{output}", *flags]
+    assert main([*line, "--direct_num_workers=1"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    named = f"also matches what is written to --output {folder}/{output}; choose an output outside"
+    assert named in error
+    assert {path.name for path in (folder / "in").iterdir()} == {"a.txt", "cat", "fifo.txt"}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("command", ["images", "text"])
+def test_of_a_thousand_columns_a_message_names_some(
+    tmp_path: Path, command: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["text", "path", *(f"column_{n}" for n in range(997)), "x" * 5000]
+    table = tmp_path / f"table.{kind}"
+    if kind == "csv":
+        table.write_text(f"{','.join(names)}\n{','.join('y' * len(names))}\n")
+    else:
+        content = {name: [b"\xff\xd8\xff"] if name == "path" else ["y"] for name in names}
+        pq.write_table(pa.table(content), table)
+    (tmp_path / "vocab.txt").write_text("\n".join(make_vocabulary()) + "\n", encoding="utf-8")
+    flags = ["--label_field=colour"]
+    if command == "text":
+        flags += [f"--vocab_file={tmp_path}/vocab.txt", "--task=classify"]
+    assert main([command, f"--input={table}", f"--output={tmp_path}/ds", *flags]) == 2
+    error = capsys.readouterr().err
+    assert "--label_field must be a column of" in error
+    assert re.search(r", column_1\d and 9\d\d more; got 'colour'", error)
+    assert len(error) < 600

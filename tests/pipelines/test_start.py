@@ -50,6 +50,23 @@ def test_what_is_slow_to_load_is_not_loaded(arguments: list[str], late: str, dat
     assert ended.stdout.splitlines()[-1] == "loaded:"
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("text --inptu=x", "unknown flag --inptu=x; did you mean --input?"),
+        ("images --input=a b", "no flag before b; for a second input write --input again"),
+        ("plan examples --tmep_location=x", "did you mean --temp_location?"),  # Beam's
+        ("verify ds --project p --wrkers=2", "unknown flag --wrkers=2; did you mean --workers?"),
+    ],
+)
+def test_a_mistyped_flag_is_told_before_anything_is_loaded(line: str, message: str) -> None:
+    program = [sys.executable, "-c", _PROGRAM, "apache_beam,tensorflow,numba,numpy", *line.split()]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout) == (2, "loaded:\n")
+    assert ended.stderr.count("\n") == 1
+    assert message in ended.stderr
+
+
 @pytest.fixture
 def without_beam(tmp_path: Path) -> Path:
     """A folder for a program's path in which Beam notes that it is imported, and cannot be."""

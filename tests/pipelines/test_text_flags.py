@@ -152,6 +152,11 @@ ROWS = (
     Row("--max_rejected=1", (MLM, INVALID), outcome="status"),
     Row("--allow_outside={folder}", (MLM, LINKED, "--max_rejected=1")),
     Row("--skip_files={folder}/other.txt", (MLM, f"{TEXT},{{folder}}/other.txt")),
+    Row(
+        "--limit=20",
+        (MLM,),
+        (((*DOCS, ID), "--limit=20 has no effect on a database; give --query with LIMIT 20"),),
+    ),
     Row("--max_document_bytes=300", (MLM, "--max_rejected=1")),
     Row(
         "--max_compression_ratio=2000",

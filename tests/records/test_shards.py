@@ -74,6 +74,14 @@ class TestOneOf:
         with pytest.raises(UsageError, match=r"--task must be one of bert, mlm, got 'x'$"):
             one_of("--task", "x", ("mlm", "bert"))
 
+    def test_of_many(self):
+        names = ["", *(f"class_{n:03}" for n in range(500)), "x" * 200]
+        with pytest.raises(UsageError) as error:
+            one_of("--label", "class_4000", names)
+        assert str(error.value).startswith("--label must be one of '', class_000, class_001, ")
+        hint = "class_018 and 482 more, got 'class_4000'; did you mean 'class_400'?"
+        assert str(error.value).endswith(hint)
+
 
 class TestTemplates:
     @pytest.mark.parametrize(

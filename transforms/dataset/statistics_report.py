@@ -8,6 +8,7 @@ from typing import Any
 from recordmill.transforms.dataset.statistics_warnings import split_statistics
 
 _MOST_NAMED = 3
+_MOST_KINDS = 5
 _RATES = {
     "unknown_rate": "unknown tokens",
     "padding_rate": "padding",
@@ -87,7 +88,15 @@ def _objects(sums: Mapping[str, Any]) -> str:
 
 
 def _first_ones(kinds: Mapping[str, Mapping[str, Any]], number: str) -> str:
-    return ", ".join(
-        f"{kind} {files[number]:,}" + (f" (such as {files['first']})" if files["first"] else "")
-        for kind, files in kinds.items()
-    )
+    """Returns the kinds with their numbers and a name each; of many kinds the most frequent."""
+    order = list(kinds)
+    if len(order) > _MOST_KINDS:
+        order.sort(key=lambda kind: (-kinds[kind][number], kind))
+    shown = [
+        f"{kind} {kinds[kind][number]:,}"
+        + (f" (such as {first})" if (first := kinds[kind]["first"]) else "")
+        for kind in order[:_MOST_KINDS]
+    ]
+    rest = sum(kinds[kind][number] for kind in order[_MOST_KINDS:])
+    others = f"; {rest:,} of {len(order) - _MOST_KINDS} other kinds" if rest else ""
+    return ", ".join(shown) + others

@@ -24,6 +24,7 @@ from recordmill.transforms.sources.input_spec import (
     AllowOutside,
     Delimiter,
     Header,
+    Limit,
     MaxRejected,
     Quoting,
     SkipFiles,
@@ -199,6 +200,7 @@ class ExamplesSpec(Spec, frozen=True, kw_only=True):
     )] = False  # fmt: skip
     allow_outside: AllowOutside = ()
     skip_files: SkipFiles = ()
+    limit: Limit = None
     max_rejected: MaxRejected = 0.0
     records: RecordOptions = RecordOptions()
     map: RecordMapOptions = RecordMapOptions()

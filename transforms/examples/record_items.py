@@ -55,7 +55,7 @@ def record_files(
             split, weight = inputs[source.split] if inputs else (source.split, 1.0)
             known = {f.name: getattr(source, f.name) for f in fields(SourceRange)}
             known |= {"compression": compression, "split": split}
-            begin, before = before, before + source.size
+            begin, before = before, before + source.read_bytes
             yield RecordFileRange(
                 **known, weight=weight, begin_share=begin / max(total_bytes, 1),
                 end_share=before / max(total_bytes, 1), ordinal=ordinal,
@@ -85,7 +85,7 @@ def _ranges(
         ranges = cut_source(source, target_bytes, options)
         yield from cast("Iterator[RecordFileRange]", ranges)  # each is made of `source`
         return
-    if source.compression or source.size <= target_bytes * 3 // 2:
+    if source.compression or source.most or source.size <= target_bytes * 3 // 2:
         yield source
         return
     bounds = [*record_starts(source, target_bytes), source.size]

@@ -8,6 +8,7 @@ that encode all records, so no row becomes an object of Python.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.examples.example_elements import frame_records
 from recordmill.transforms.examples.examples_spec import TableSpec
 from recordmill.transforms.examples.record_source import (
+    BLOCK_BYTES,
     KEYED_ELEMENTS,
     RecordBatch,
     RecordFileRange,
@@ -58,8 +60,39 @@ def read_batches(
     if source.format in (ELEMENTS, KEYED_ELEMENTS):
         return read_elements(source, block_bytes, pool)
     if source.format not in ROW_FORMATS:
-        return read_records(source, block_bytes, pool)
-    return _read_rows(source, spec, min(block_bytes, _MOST_BYTES))
+        batches = read_records(source, block_bytes, pool)
+    else:
+        batches = _read_rows(source, spec, min(block_bytes, _MOST_BYTES))
+    return _first_records(batches, source) if source.most else batches
+
+
+def count_records(source: RecordFileRange, most: int, spec: TableSpec) -> tuple[int, int]:
+    """Returns how many records a file has, up to so many, and their bytes."""
+    count = size = 0
+    for batch in read_batches(replace(source, most=most), spec, BLOCK_BYTES):
+        count += len(batch.begins)
+        size += int((batch.ends - batch.begins).sum())
+    return count, size
+
+
+def _first_records(
+    batches: Iterator[RecordBatch], source: RecordFileRange
+) -> Iterator[RecordBatch]:
+    """Yields so many records as are read of a file, and what is rejected before the next one."""
+    left = source.most
+    for batch in batches:
+        if len(batch.begins) > left:
+            end = batch.positions[left]
+            batch = replace(
+                batch, begins=batch.begins[:left], ends=batch.ends[:left],
+                rejects=tuple(each for each in batch.rejects if each.position < end),
+                origins=None if batch.origins is None else batch.origins[:left],
+            )  # fmt: skip
+        left -= len(batch.begins)
+        # Only so far do positions go.
+        yield replace(batch, extent=source.most if batch.extent else source.most_bytes)
+        if not left:
+            return
 
 
 def _read_rows(source: RecordFileRange, spec: TableSpec, size: int) -> Iterator[RecordBatch]:

@@ -35,7 +35,7 @@ from recordmill.transforms.dataset.output_spec import (
     WriteSpec,
 )
 from recordmill.transforms.images.source_spec import DrawnOnOption, SourceSpec
-from recordmill.transforms.sources.input_spec import MaxRejected
+from recordmill.transforms.sources.input_spec import Limit, MaxRejected
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.kept_fields import KeptField
@@ -760,6 +760,7 @@ class ImagesSpec(Spec, frozen=True, kw_only=True):
 
     source: SourceSpec = SourceSpec()
     numbering: LabelNumbering = LabelNumbering()
+    limit: Limit = None
     max_rejected: MaxRejected = 0.0
     output: ImageOutput = ImageOutput()
     map: ImageMapOptions = ImageMapOptions()

@@ -9,6 +9,9 @@ read says its entry in `formats.py`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
 
 from recordmill.records.regular_files import NotRegularError
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
@@ -38,8 +41,34 @@ def read_documents(
     """
     batches = _documents_of(source, spec, groups=groups, limits=limits)
     if spec.max_document_bytes:
-        return without_long_documents(batches, spec.max_document_bytes, source.name)
-    return batches
+        batches = without_long_documents(batches, spec.max_document_bytes, source.name)
+    return _first_documents(batches, source.most) if source.most else batches
+
+
+def count_documents(source: SourceRange, most: int, spec: DocumentSpec) -> tuple[int, int]:
+    """Returns how many documents a file has, up to so many, and the bytes of their text."""
+    count = size = 0
+    for batch in read_documents(replace(source, most=most), spec, groups=False):
+        count += len(batch.keys) - batch.continues
+        size += int((batch.lines.ends - batch.lines.starts).sum())
+    return count, size
+
+
+def _first_documents(batches: Iterator[DocumentBatch], most: int) -> Iterator[DocumentBatch]:
+    """Yields so many documents, and what is rejected before the next one."""
+    for batch in batches:
+        count, kept = len(batch.keys), most + batch.continues
+        if kept < count:
+            if kept:
+                end = batch.positions[kept]
+                first = batch.select(np.arange(count) < kept)
+                rejects = [each for each in batch.rejects if each.position < end]
+                yield replace(first, rejects=rejects)
+            return
+        if not kept:
+            return
+        yield batch
+        most = kept - count
 
 
 def _documents_of(

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from recordmill.records.arrays import Bools
 from recordmill.records.codec.content_hash import hash_contents
-from recordmill.records.errors import RunError
+from recordmill.records.errors import RunError, listed
 from recordmill.records.hashing import U64, combine, fingerprint64
 from recordmill.transforms.dataset.element_sink import ElementSpool
 from recordmill.transforms.dataset.rejects import Reject
@@ -184,7 +184,7 @@ class DocumentSpool(ElementSpool):
         if not self._is_plain:
             raise TypeError("tables have neither labels nor fields; make Documents of their rows")
         if TEXT not in table.column_names:
-            names = ", ".join(table.column_names)
+            names = listed(table.column_names)
             raise TypeError(f"a table of documents needs a column {TEXT!r}, and has {names}")
         rows = max(1, table.num_rows * _SLICE_BYTES // max(table.nbytes, 1))
         if isinstance(table, pa.RecordBatch):

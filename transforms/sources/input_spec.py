@@ -37,6 +37,11 @@ SkipFiles = Annotated[tuple[str, ...], option(
     "given several times.", group="input", value="GLOB", split="repeat", path="file",
     example="corpus/broken.parquet"
 )]  # fmt: skip
+Limit = Annotated[int | None, option(
+    "Read the first N inputs alone (documents, images, records), in order of the names of files: a "
+    "dataset to try things with.", ge=1, group="input", short="the first N inputs alone, to try",
+    value="N", example="1000"
+)]  # fmt: skip
 MaxRejected = Annotated[float, option(
     "The share of inputs that may be rejected; the run fails above it.", ge=0, le=1, group="input",
     value="SHARE", fingerprint=False, example="0.001"
@@ -120,6 +125,7 @@ class InputSpec(Spec, frozen=True, kw_only=True):
     partition_column: _PartitionColumn = ""
     allow_outside: AllowOutside = ()
     skip_files: SkipFiles = ()
+    limit: Limit = None
     max_rejected: MaxRejected = 0.0
 
     @property

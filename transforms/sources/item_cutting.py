@@ -20,7 +20,8 @@ def cut_source(
     """Yields the ranges of a file that `cut_work_items` makes work items of."""
     form = FORMATS[source.format]
     is_small = source.text_bytes <= target_bytes * 3 // 2 and not form.cuts_all
-    if not form.cut or is_small or (source.compression and not form.cuts_packed):
+    is_whole = source.most or (source.compression and not form.cuts_packed)
+    if not form.cut or is_small or is_whole:
         yield source
         return
     yield from load(form.cut)(source, target_bytes // form.ratio, options)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from recordmill.records.errors import RunError, UsageError
+from recordmill.records.errors import RunError, UsageError, listed
 from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.changes import InputChangedError
 from recordmill.transforms.sources.databases import (
@@ -32,7 +32,6 @@ from recordmill.transforms.sources.work_items import QueryRange, SourceRange
 _SAMPLED_ROWS = 1000
 _USUAL_ROW_BYTES = 1000
 _RANGE_BITS = 10
-_MOST_NAMES = 20
 
 
 class QueryRows:
@@ -117,7 +116,7 @@ def list_query(url: str, statement: str, column: str, text_field: str) -> Source
             if column not in schema.names:
                 raise UsageError(
                     "--partition_column must be a column of the answer to --query: "
-                    f"{', '.join(schema.names[:_MOST_NAMES])}; got {column!r}"
+                    f"{listed(schema.names)}; got {column!r}"
                 )
             kind = schema.field(column).type
             if not (pa.types.is_integer(kind) or pa.types.is_null(kind)):

@@ -12,7 +12,7 @@ import apache_beam as beam
 import msgspec
 import orjson
 
-from recordmill.records.errors import RunError, UsageError
+from recordmill.records.errors import RunError, UsageError, listed
 from recordmill.records.spec import (
     check_paths,
     from_arguments,
@@ -121,7 +121,7 @@ def _files_of(pattern: str) -> list[str]:
     splits = sorted({split for split, _ in found if split})
     if len(splits) > 1:
         raise UsageError(
-            f"{pattern} has the splits {', '.join(splits)}; read one, such as "
+            f"{pattern} has the splits {listed(splits)}; read one, such as "
             f"{pattern.rstrip('/')}/{splits[0]}"
         )
     return [path for _, path in found]

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.records.arrays import Int64s
+from recordmill.records.errors import listed
 from recordmill.records.hashing import U64
 from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
@@ -31,8 +32,6 @@ from recordmill.transforms.sources.rows import (
 )
 from recordmill.transforms.sources.text_arrays import is_text, plain_strings, row_lines
 from recordmill.transforms.sources.work_items import SourceRange
-
-_MOST_NAMES = 20
 
 
 class RowReader:
@@ -191,7 +190,7 @@ def missing_column(schema: pa.Schema, names: Sequence[str]) -> str:
         return ""
     for name in names:
         if column_type(schema, name) is None:
-            return f"no {name!r} among {', '.join(schema.names[:_MOST_NAMES])}"
+            return f"no {name!r} among {listed(schema.names)}"
     return ""
 
 

@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from recordmill.records.errors import listed
 from recordmill.transforms.dataset.labels import breaks_lines, whole_form
 from recordmill.transforms.sources.kept_fields import KeptField
 
-_MOST_NAMES = 20
 MISSING = object()
 
 
@@ -119,8 +119,7 @@ def required_field(fields: Mapping[str, object], name: str) -> object:
     """
     value = find_field(fields, name)
     if value is MISSING:
-        names = ", ".join(list(fields)[:_MOST_NAMES])
-        raise RecordRejectedError("field_missing", f"no {name!r} among {names}")
+        raise RecordRejectedError("field_missing", f"no {name!r} among {listed(fields)}")
     return value
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import astuple
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import astuple, replace
 from typing import Any
 
 from recordmill.records.errors import UsageError
@@ -53,6 +54,7 @@ class SourceList:
         name, kind, size = source.name, source.format, source.size
         try:
             for_split = f"\t{source.split}" if source.split else ""
+            for_split += f"\tfirst {source.most}" if source.most else ""
             answer = f"\t{astuple(source.query)}" if source.query else ""
             answer = f"\t{source.stream.identity}" if source.stream else answer
             what = answer or f"\t{size}{for_split}"
@@ -62,7 +64,7 @@ class SourceList:
             raise UsageError(f"--input: the name of {shown} must be UTF-8; rename it") from error
         self._stamps.update(f"{name}\t{source.modified_ns}\n".encode())
         self._files += 1
-        self._bytes += size
+        self._bytes += source.read_bytes
         self.text_bytes += source.text_bytes
         self.split_bytes[source.split] += source.text_bytes
         self.formats.add(kind)
@@ -76,16 +78,16 @@ class SourceList:
         return (
             source.path, name, kind, source.compression, size, source.modified_ns, source.split,
             source.outside, astuple(source.query) if source.query else None,
-            astuple(source.stream) if source.stream else None,
+            astuple(source.stream) if source.stream else None, source.most, source.most_bytes,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[SourceRange]:
         for path, name, kind, packed, size, modified, split, outside, *of_rows in self._rows:
-            query, stream = of_rows
+            query, stream, most, most_bytes = of_rows
             yield SourceRange(
                 path, name, kind, packed, size, modified_ns=modified, split=split,
                 outside=outside, query=QueryRange(*query) if query else None,
-                stream=TableStream(*stream) if stream else None,
+                stream=TableStream(*stream) if stream else None, most=most, most_bytes=most_bytes,
             )  # fmt: skip
 
     def summary(self) -> dict[str, Any]:
@@ -109,3 +111,32 @@ class SourceList:
     def close(self) -> None:
         """Deletes the list from the disk."""
         self._rows.close()
+
+
+@contextmanager
+def first_sources(
+    sources: SourceList, limit: int | None, count: Callable[[SourceRange, int], tuple[int, int]]
+) -> Iterator[SourceList]:
+    """Gives the files of the first inputs, the last of which is read in part; None: all of them.
+
+    Args:
+      sources: whole files.
+      limit: so many inputs.
+      count: (file, most) -> how many inputs it has, up to so many, and their bytes.
+    """
+    if limit is None:
+        yield sources
+        return
+    with closing(SourceList(_first(sources, limit, count))) as first:
+        yield first
+
+
+def _first(
+    sources: Iterable[SourceRange], limit: int, count: Callable[[SourceRange, int], tuple[int, int]]
+) -> Iterator[SourceRange]:
+    for source in sources:
+        found, size = count(source, limit)
+        limit -= found
+        yield source if limit else replace(source, most=found, most_bytes=size)
+        if not limit:
+            return

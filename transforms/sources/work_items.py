@@ -102,6 +102,8 @@ class SourceRange:
       split: that its documents are for; "" where each document's is chosen.
       query: of a database, whose URL is the path: the rows of this range.
       stream: of a table of BigQuery, whose address is the path: the rows of this range.
+      most: so many of its documents or records are read, from the first on; 0 for all.
+      most_bytes: what these have, as they are read.
       outside: where a link outside of the input leads, which is rejected; "" for others.
     """
 
@@ -118,10 +120,19 @@ class SourceRange:
     first_row: Count = 0
     query: QueryRange | None = None
     stream: TableStream | None = None
+    most: Count = 0
+    most_bytes: Count = 0
+
+    @property
+    def read_bytes(self) -> int:
+        """The size of the file, or what is read of it where that is a part."""
+        return self.most_bytes if self.most else self.size
 
     @property
     def text_bytes(self) -> int:
         """The bytes of text in it, guessed for compressed files and for columns."""
+        if self.most:
+            return self.most_bytes
         if self.compression:
             return self.size * TYPICAL_COMPRESSION_RATIO
         stored = (self.size if self.end < 0 else self.end) - self.start

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from recordmill.records.errors import UsageError
-from recordmill.records.manifest import DROPPED_PATH, MANIFEST_PATH, REJECTED_PATH, SUCCESS_PATH
+from recordmill.records.manifest import (
+    CONFIG_PATH,
+    DROPPED_PATH,
+    MANIFEST_PATH,
+    REJECTED_PATH,
+    REPORT_PATH,
+    SUCCESS_PATH,
+)
 from recordmill.records.regular_files import not_regular, odd_kind
 from recordmill.records.shards import ShardName
 from recordmill.transforms.storage import beam_storage_internals as compat
@@ -32,9 +39,11 @@ _SPECIAL_IN_SET = re.compile(r"[\\\[&~|]")
 # folder's path ends in "/"), and what is no regular file.
 BROKEN_LINK, OUTSIDE, NOT_REGULAR = -2, -3, -4
 ALL_BELOW = "**"  # the pattern of all files below a folder
-_WRITTEN = (
-    SUCCESS_PATH, MANIFEST_PATH, f"{REJECTED_PATH}/rejected-000000.jsonl",
-    f"{DROPPED_PATH}/dropped-000000.jsonl.gz", "features.json",
+# Of the files of a dataset some of each kind.
+WRITTEN = (
+    SUCCESS_PATH, MANIFEST_PATH, CONFIG_PATH, REPORT_PATH, "_meta/vocab.txt",
+    f"{REJECTED_PATH}/rejected-000000.jsonl", f"{DROPPED_PATH}/dropped-000000.jsonl.gz",
+    "features.json",
     ShardName("train", 0, 1).path, "_tmp/plan.json",
 )  # fmt: skip
 
@@ -170,14 +179,24 @@ def relative(path: str, root: str) -> str:
     return path[len(root) :].lstrip("/") if root else path
 
 
-def matches_output(pattern: str, output: str) -> bool:
-    """Tells whether a glob matches files that a job writes to its output."""
-    (glob,), folder = whole_folders([pattern]), output
-    if files.is_local(pattern):
-        glob = glob._replace(root=os.path.normpath(glob.root or "/").rstrip("/"))
-        folder = os.path.abspath(output)
-    matches = glob.matches()
-    return any(matches(files.join(folder, name)) for name in _WRITTEN)
+def matches_output(pattern: str, output: str, names: Sequence[str] = WRITTEN) -> bool:
+    """Tells whether a glob matches files that a job writes to its output, also through links.
+
+    Args:
+      pattern: a glob, or a folder.
+      output: a folder.
+      names: of files below it.
+    """
+    (glob,) = whole_folders([pattern])
+    if not files.is_local(pattern):
+        matches = glob.matches()
+        return any(matches(files.join(output, name)) for name in names)
+    for resolved in (os.path.abspath, os.path.realpath):
+        root = resolved(glob.root or "/").rstrip("/")
+        matches, folder = glob._replace(root=root).matches(), resolved(output)
+        if any(matches(files.join(folder, name)) for name in names):
+            return True
+    return False
 
 
 def has_wildcard(pattern: str) -> bool:

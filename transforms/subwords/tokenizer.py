@@ -100,6 +100,9 @@ class LineTokenizer(Protocol):
         ...
 
 
+VOCAB_TXT = "vocab.txt"  # BERT's, whose manifests name no kind of tokenizer
+
+
 class Tokenizer(Protocol):
     """The ids of a tokenizer, and how to start it."""
 
@@ -115,7 +118,7 @@ class Tokenizer(Protocol):
 
     @property
     def stored_name(self) -> str:
-        """The name of its file in a dataset; "" where a dataset does not hold it."""
+        """The name of its file in `_meta` of a dataset."""
         ...
 
     @property

@@ -206,12 +206,10 @@ class _TextStatistics(JobStatistics):
         )
 
     def _extra_files(self, classes: tuple[str, ...]) -> dict[str, bytes]:
-        """Returns the names of classes, and the tokenizer unless that is a vocab.txt."""
-        found = {LABELS_PATH: labels_file(classes)} if classes else {}
-        name = self._job.load_vocabulary().stored_name
-        if name:
-            found[f"_meta/{name}"] = files.read_bytes(self._job.vocabulary_path)
-        return found
+        """Returns the tokenizer, and the names of classes."""
+        path = f"_meta/{self._job.load_vocabulary().stored_name}"
+        found = {path: files.read_bytes(self._job.vocabulary_path)}
+        return found | ({LABELS_PATH: labels_file(classes)} if classes else {})
 
     def of_splits(self) -> dict[str, Any]:
         objective = self._job.objective

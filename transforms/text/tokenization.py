@@ -8,7 +8,6 @@ seconds to import.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,8 +20,15 @@ from recordmill.records.arrays import Bools, Int64s
 from recordmill.records.codec.jit import kernel
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.lines import Lines
-from recordmill.transforms.subwords.tokenizer import Ids, LineTokenizer, SpecialTokens, Tokens
+from recordmill.transforms.subwords.tokenizer import (
+    VOCAB_TXT,
+    Ids,
+    LineTokenizer,
+    SpecialTokens,
+    Tokens,
+)
 from recordmill.transforms.text.text_spec import SPECIAL_TOKENS
+from recordmill.transforms.text.vocabulary_lines import checksum_of, vocabulary_lines
 from recordmill.transforms.text.word_memory import MAX_WORD_CHARS, WordMemory
 
 
@@ -59,10 +65,7 @@ class Vocabulary:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
             raise UsageError(f"--vocab_file {source} must be UTF-8: {error}") from error
-        lines = text.replace("\r\n", "\n").split("\n")
-        if lines and not lines[-1]:
-            lines.pop()
-        return cls(tuple(line.strip() for line in lines), source)
+        return cls(vocabulary_lines(text), source)
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -72,7 +75,7 @@ class Vocabulary:
     @cached_property
     def checksum(self) -> str:
         """blake2b of the tokens, for the manifest."""
-        return hashlib.blake2b("\n".join(self.tokens).encode(), digest_size=16).hexdigest()
+        return checksum_of(self.tokens)
 
     @cached_property
     def continues_word(self) -> Bools:
@@ -94,8 +97,8 @@ class Vocabulary:
 
     @property
     def stored_name(self) -> str:
-        """See `Tokenizer`: a dataset names its vocab.txt by checksum alone."""
-        return ""
+        """See `Tokenizer`."""
+        return VOCAB_TXT
 
     @cached_property
     def special(self) -> SpecialTokens:

@@ -8,7 +8,7 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.storage import files
 from recordmill.transforms.subwords.hugging_face import JsonTokenizer
-from recordmill.transforms.subwords.tokenizer import Tokenizer
+from recordmill.transforms.subwords.tokenizer import VOCAB_TXT, Tokenizer
 from recordmill.transforms.text.text_job import TextJob
 from recordmill.transforms.text.tokenizer_files import read_tokenizer
 
@@ -98,7 +98,7 @@ def check_own_normalization(
     Raises:
       UsageError: names the flag, and why.
     """
-    is_vocab_file = not tokenizer.stored_name
+    is_vocab_file = tokenizer.stored_name == VOCAB_TXT
     if is_vocab_file and job.allow_special_tokens:
         raise UsageError(
             "--allow_special_tokens has no effect with a vocab.txt, whose [MASK] is text in text; "

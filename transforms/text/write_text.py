@@ -30,7 +30,7 @@ from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
-from recordmill.transforms.subwords.tokenizer import Tokenizer
+from recordmill.transforms.subwords.tokenizer import VOCAB_TXT, Tokenizer
 from recordmill.transforms.text.bind_objective import bind
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.label_spec import label_spec
@@ -193,7 +193,7 @@ def _checksums(vocabulary: Tokenizer, normalize: str) -> dict[str, str | int]:
         "vocabulary_size": len(vocabulary),
         "unicode": unicodedata.unidata_version,
     }
-    if vocabulary.stored_name:
+    if vocabulary.stored_name != VOCAB_TXT:
         found["tokenizer"] = vocabulary.kind
     if normalize == "ftfy":
         found["ftfy"] = ftfy_version()

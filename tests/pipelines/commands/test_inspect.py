@@ -28,7 +28,8 @@ def error(capsys: pytest.CaptureFixture[str], *arguments: str | Path, status: in
 
 
 def test_text(bert_dataset: Path, vocab_file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    out = run(capsys, bert_dataset, f"--vocab_file={vocab_file}")
+    out = run(capsys, bert_dataset)  # which holds its vocabulary
+    assert (bert_dataset / "_meta/vocab.txt").read_bytes() == Path(vocab_file).read_bytes()
     manifest = json.loads((bert_dataset / "_meta/manifest.json").read_bytes())
     train = sum(s["records"] for s in manifest["shards"] if s["split"] == "train")
     assert f"train       {train:,} records, 3 shards" in out
@@ -37,7 +38,8 @@ def test_text(bert_dataset: Path, vocab_file: str, capsys: pytest.CaptureFixture
     assert "[MASK→" in out
     assert "masked_lm_ids" not in out.split("train:0")[1]  # the text shows it
     assert "\x1b[" not in out
-    assert "[CLS]" not in run(capsys, bert_dataset)
+    assert out == run(capsys, bert_dataset, f"--vocab_file={vocab_file}")
+    assert "[CLS]" not in run(capsys, bert_dataset / "train")
 
 
 def test_colors(

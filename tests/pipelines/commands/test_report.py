@@ -45,8 +45,8 @@ def plain(content: str) -> str:
     return html.unescape(re.sub(r"<[^>]+>", " ", content))
 
 
-def test_text(bert_dataset: Path, vocab_file: str, tmp_path: Path) -> None:
-    content = page(tmp_path, bert_dataset, f"--vocab_file={vocab_file}")
+def test_text(bert_dataset: Path, tmp_path: Path) -> None:
+    content = page(tmp_path, bert_dataset)  # which holds its vocabulary
     text = plain(content)
     for title in ("Lengths of examples", "Masks", "Most frequent tokens of train", "Shards"):
         assert title in text
@@ -168,6 +168,19 @@ def test_files_of_another_tool(tmp_path: Path) -> None:
     examples = content[content.index('<section id="examples"') :]
     assert examples.count("data:image/jpeg;base64,") == 24
     assert "TFRecords without a manifest of recordmill" in content
+
+
+def test_the_page_is_where_the_run_writes_it(
+    bert_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    shutil.copytree(bert_dataset, tmp_path / "ds")
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", "ds/", "--sample=10"]) == 0
+    assert capsys.readouterr().out.startswith("ds/_meta/report.html: ")
+    assert {path.name for path in tmp_path.iterdir()} == {"ds"}
+    assert main(["report", "ds/train", "--sample=10"]) == 0  # TFRecords of any tool
+    assert (tmp_path / "report.html").is_file()
 
 
 def test_wrong_usage(

@@ -106,6 +106,7 @@ CASES = (
     Case(REJECTS, (INVALID,)),
     Case("--allow_outside={folder}", (LINKED, REJECTS)),
     Case("--skip_files={folder}/linked/own.txt", ("--allow_outside={folder}", LINKED)),
+    Case("--limit=1", (JSONL,)),
     Case(
         "--wiki_markup=keep",
         (DUMP,),

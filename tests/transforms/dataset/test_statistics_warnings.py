@@ -179,6 +179,14 @@ def test_numbers_of_examples_in_a_sample_say_nothing() -> None:
     assert find_warnings(statistics, of_sample=True) == []
 
 
+def test_of_many_kinds_of_files_the_most_frequent_are_named() -> None:
+    kinds = {f".{n}": {"files": n, "first": f"x.{n}"} for n in range(1, 31)}
+    ((name, line),) = describe_statistics({"inputs": {"passed_over": kinds}})
+    assert name == "passed over"
+    assert line.startswith(".30 30 (such as x.30), .29 29 (such as x.29), ")
+    assert line.endswith(".26 26 (such as x.26); 325 of 25 other kinds")
+
+
 def test_statistics_in_lines() -> None:
     many = {f"c{n}": 10 * n for n in range(1, 9)}
     statistics = {

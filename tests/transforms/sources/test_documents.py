@@ -138,13 +138,14 @@ class TestText:
         block=st.integers(1, 64),
         open_document=st.integers(1, 80),
         target=st.integers(8, 64),
+        most=st.integers(1, 5),
     )
-    @example(b"", b"x" * 24 + b"\r\ny\n", DocumentSpec(), 25, 1, 8)
-    @example(b"", b"\x1c\nword\n", DocumentSpec(), 64, 1, 8)
-    @example(b"\xef\xbb\xbf", b"\nword\nword\n", DocumentSpec(), 3, 1, 8)
-    @example(b"", b"a " * 100 + b"\n" + b"b " * 50, DocumentSpec(documents="line"), 7, 1, 16)
+    @example(b"", b"x" * 24 + b"\r\ny\n", DocumentSpec(), 25, 1, 8, 1)
+    @example(b"", b"\x1c\nword\n", DocumentSpec(), 64, 1, 8, 1)
+    @example(b"\xef\xbb\xbf", b"\nword\nword\n", DocumentSpec(), 3, 1, 8, 1)
+    @example(b"", b"a " * 100 + b"\n" + b"b " * 50, DocumentSpec(documents="line"), 7, 1, 16, 1)
     def test_neither_blocks_nor_ranges_nor_parts_show(
-        self, folder: Path, bom, text, spec, block, open_document, target
+        self, folder: Path, bom, text, spec, block, open_document, target, most
     ):
         data = bom + text
         path = write(folder, data)
@@ -153,6 +154,9 @@ class TestText:
         source = SourceRange(str(path), path.name, "text", "", len(data))
         limits = replace(SMALL, block_bytes=block, open_document_bytes=open_document)
         assert collect([source], spec, limits) == expected
+        first = collect([replace(source, most=most)], spec, limits)
+        assert list(first.documents.items()) == list(expected.documents.items())[:most]
+        assert set(first.rejects) <= set(expected.rejects)
         if data and spec.splittable:
             assert collect(ranges_of(path, target), spec, limits) == expected
 

@@ -60,7 +60,8 @@ def test_kind_and_ids(files: dict[str, bytes], name: str, kind: str) -> None:
     assert tokenizer.kind == kind
     assert len(tokenizer) == len(tokenizer.tokens) == len(tokenizer.continues_word)
     assert all(tokenizer.tokens[i] == token for token, i in tokenizer.ids.items())
-    assert bool(tokenizer.stored_name) is (name != "vocab.txt")
+    stored = "spiece.model" if name.endswith(".model") else "tokenizer.json"
+    assert tokenizer.stored_name == ("vocab.txt" if name == "vocab.txt" else stored)
     assert len(tokenizer.checksum) == 32
     (ids,) = ids_of(tokenizer, ["the water"])
     assert tokenizer.decode(ids) == "the water"

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, listed
 from recordmill.transforms.images.references import box_sides
 from recordmill.transforms.images.source_spec import SourceSpec
 
@@ -55,7 +55,7 @@ def box_columns(columns: Sequence[str], spec: SourceSpec, table: str) -> tuple[s
         if spec.box_units:
             raise UsageError(
                 f"--box_units={spec.box_units} must go with a table of boxes, and {table} has "
-                f"{', '.join(columns)}; name their form by --box_format, or remove --box_units"
+                f"{listed(columns)}; name their form by --box_format, or remove --box_units"
             )
         return ()
     for sides in (*_SIDES[box_format], *((name,) for name in _WHOLE_BOXES)):
@@ -64,7 +64,7 @@ def box_columns(columns: Sequence[str], spec: SourceSpec, table: str) -> tuple[s
     wanted = "; ".join(", ".join(sides) for sides in _SIDES[box_format])
     raise UsageError(
         f"--box_format={box_format} must go with a table of boxes, with the columns {wanted}; or "
-        f"bbox; {table} has {', '.join(columns)}"
+        f"bbox; {table} has {listed(columns)}"
     )
 
 

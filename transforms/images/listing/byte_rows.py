@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, listed
 from recordmill.transforms.images.listing.boxes import read_box
 from recordmill.transforms.images.listing.entries import Entry, Listing, make_reference
 from recordmill.transforms.images.listing.image_files import find_files, input_boundary
@@ -85,7 +85,7 @@ def find_byte_columns(path: str, spec: SourceSpec) -> ByteColumns | None:
     image = _image_column(schema, spec.path_field)
     if not image:
         return None
-    shown = ", ".join(schema.names)
+    shown = listed(schema.names)
     for flag, name in (
         ("--label_field", spec.label_field),
         ("--split_from", spec.split_field),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 
-from recordmill.records.errors import RunError, UsageError
+from recordmill.records.errors import RunError, UsageError, listed
 from recordmill.records.spec import (
     check_paths,
     from_arguments,
@@ -112,7 +112,7 @@ def _lines(source: SourceSpec, spec: ReadImagesSpec) -> Iterator[str]:
             is_empty = False
             yield item.to_line()
     if spec.split and is_empty:
-        found = ", ".join(sorted(names - {""})) or "none"
+        found = listed(sorted(names - {""})) or "none"
         raise UsageError(f"split must be one that the input names ({found}), got {spec.split!r}")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, listed
 from recordmill.transforms.images.listing.entries import Entry, Listing, make_reference
 from recordmill.transforms.images.listing.image_files import input_root
 from recordmill.transforms.images.listing.joins import (
@@ -56,7 +56,7 @@ def severstal_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
     if not is_severstal(columns):
         raise UsageError(
             f"--annotations {spec.annotation} must have the columns ImageId, ClassId, "
-            f"EncodedPixels; got {', '.join(columns)}"
+            f"EncodedPixels; got {listed(columns)}"
         )
     listing.report_file(spec.annotation)
 

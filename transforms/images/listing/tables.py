@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, listed
 from recordmill.transforms.images.extensions import IMAGE_EXTENSIONS, has_image_extension
 from recordmill.transforms.images.listing.boxes import Box, UnitsCheck, box_columns, read_box
 from recordmill.transforms.images.listing.byte_rows import (
@@ -105,7 +105,7 @@ class Columns:
           UsageError: one is missing.
         """
         columns = table_columns(table)
-        names = ", ".join(columns)
+        names = listed(columns)
         for flag, name in (
             ("--path_field", spec.path_field),
             ("--label_field", spec.label_field),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import IO, Any
 
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, listed
 from recordmill.transforms.images.extensions import has_image_extension
 from recordmill.transforms.images.listing.archives import Member, is_archive, tar_rows
 from recordmill.transforms.images.listing.entries import (
@@ -127,7 +127,7 @@ def _sample(sample: _Sample, archive: str, spec: SourceSpec) -> Listed:
         each for each in sample.members if has_image_extension(f".{each}") and "." not in each
     ]
     if len(images) != 1:
-        found = ", ".join(sorted(sample.members))
+        found = listed(sorted(sample.members))
         raise _SampleError("duplicate" if images else "no_image", f"its members are {found}")
     name, member = sample.members[images[0]]
     if member.problem:
@@ -158,4 +158,4 @@ def _labels(sample: _Sample, name: str) -> tuple[str, ...]:
         if value not in (None, ""):
             return (value if isinstance(value, str) else json.dumps(value),)
     wanted = name or " or ".join(_LABEL_FIELDS)
-    raise _SampleError("no_label", f"it has no {wanted} among {', '.join(sorted(sample.members))}")
+    raise _SampleError("no_label", f"it has no {wanted} among {listed(sorted(sample.members))}")
