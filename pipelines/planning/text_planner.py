@@ -401,15 +401,3 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             item_bytes=_MEMORY_PER_ITEM_BYTE * target,
             is_most=job.clean.deduplicates,
         )
-
-    def summary(self, counts: dict[str, Any]) -> str:
-        """Returns one line of what became of the documents."""
-        dropped = counts.get("dropped", {})
-        added = counts.get("documents_added", 0)
-        return (
-            f"documents: {counts['documents_read']} read, "
-            + (f"{added} added by --map, " if added else "")
-            + f"{counts['documents_written']} written, "
-            + f"{counts['documents_without_tokens']} without tokens"
-            + "".join(f", {number} dropped as {reason}" for reason, number in dropped.items())
-        )

@@ -5,6 +5,7 @@ On this machine nothing of this is loaded: `stages.do_here` does the same withou
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,11 +13,16 @@ import apache_beam as beam
 from apache_beam.pvalue import AsList
 from apache_beam.transforms.window import GlobalWindows
 
+from recordmill.records.manifest import Manifest
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.commit import CommitSpec, commit_run
 from recordmill.transforms.dataset.job import Job
+from recordmill.transforms.dataset.run_errors import is_over
 from recordmill.transforms.dataset.stages import Stage, count_items, do_item
+from recordmill.transforms.dataset.statistics_report import read_statistics, summary_lines
 from recordmill.transforms.dataset.worker_note import notes_in
+
+_LOGGER = logging.getLogger("recordmill")
 
 
 class _ListWorkDoFn(beam.DoFn):
@@ -114,13 +120,24 @@ def _summed(elements: beam.PCollection[Any], function: beam.DoFn) -> beam.PColle
     )
 
 
+def _show_summary(job: Job, manifest: Manifest) -> None:
+    """Logs the summary of a dataset; where nobody has asked for logs, prints it."""
+    text = "\n".join(summary_lines(job, manifest, read_statistics(job.workspace.output)))
+    show = _LOGGER.info if _LOGGER.isEnabledFor(logging.INFO) else print
+    show(text)
+
+
 class _CommitDoFn(beam.DoFn):
     def __init__(self, job: Job, spec: CommitSpec) -> None:
         self._job = job
         self._spec = spec
 
     def process(self, records: int) -> Iterator[dict[str, Any]]:
-        yield commit_run(self._job, self._spec, records).counts
+        again = is_over(self._job.workspace)
+        manifest = commit_run(self._job, self._spec, records)
+        if self._job.workspace.of_pipeline and not again:  # a command prints it at its end
+            _show_summary(self._job, manifest)
+        yield manifest.counts
 
 
 class CommitDataset(beam.PTransform[beam.PCollection[int], beam.PCollection[dict[str, Any]]]):

@@ -1,11 +1,15 @@
-"""The statistics of a dataset in a few lines, for people."""
+"""A dataset and its statistics in a few lines, for people."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from recordmill.records.manifest import STATISTICS_PATH, Manifest
+from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.statistics_warnings import split_statistics
+from recordmill.transforms.storage import files
 
 _MOST_NAMED = 3
 _RATES = {
@@ -27,8 +31,33 @@ _OBJECTS = {
 }
 
 
+def read_statistics(output: str) -> dict[str, Any]:
+    """Returns the content of `statistics.json` of a dataset."""
+    found: dict[str, Any] = json.loads(files.read_bytes(files.join(output, STATISTICS_PATH)))
+    return found
+
+
+def summary_lines(job: Job, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the lines by which a run ends: what it wrote of what, and what that is like.
+
+    Args:
+      job: that is done.
+      manifest: of its dataset.
+      statistics: the content of `statistics.json`.
+    """
+    written = "; ".join(
+        f"{name}: {sum(each.records for each in shards)} examples in {len(shards)} shards"
+        for name, shards in manifest.split_shards().items()
+    )
+    yield f"{job.workspace.output}  {written}"
+    rejected = _first_ones(statistics["inputs"]["rejected"], "inputs") or "none"
+    yield f"{job.describe_counts(manifest.counts)}; rejected: {rejected}"
+    for name, value in describe_statistics(statistics):
+        yield f"{name}: {value}"
+
+
 def describe_statistics(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields names and values: of each split, and of the inputs.
+    """Yields names and values: of each split, and of what was passed over.
 
     Args:
       statistics: the content of `statistics.json`.
@@ -45,11 +74,9 @@ def describe_statistics(statistics: Mapping[str, Any]) -> Iterator[tuple[str, st
         if sums.get("masks"):
             without = sums["masks_without_object"]
             yield f"masks of {split}", f"{sums['masks']:,}, {without:,} of them without an object"
-    inputs = statistics.get("inputs", {})
-    if inputs.get("passed_over"):
-        yield "passed over", _first_ones(inputs["passed_over"], "files")
-    if inputs.get("rejected"):
-        yield "rejected", _first_ones(inputs["rejected"], "inputs")
+    passed_over = statistics.get("inputs", {}).get("passed_over")
+    if passed_over:
+        yield "passed over", _first_ones(passed_over, "files")
 
 
 def _classes(classes: Mapping[str, int]) -> str:
