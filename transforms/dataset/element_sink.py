@@ -60,7 +60,7 @@ class ElementSpool(ABC):
           About how many bytes they take in files.
 
         Raises:
-          TypeError: one is none that can be written.
+          ElementError: one is none that can be written.
         """
 
 

@@ -17,7 +17,7 @@ from recordmill.records.manifest import Manifest
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.commit import CommitSpec, commit_run
 from recordmill.transforms.dataset.job import Job
-from recordmill.transforms.dataset.run_errors import is_over
+from recordmill.transforms.dataset.run_errors import is_over, one_line_first
 from recordmill.transforms.dataset.stages import Stage, count_items, do_item
 from recordmill.transforms.dataset.statistics_report import read_statistics, summary_lines
 from recordmill.transforms.dataset.worker_note import notes_in
@@ -31,7 +31,8 @@ class _ListWorkDoFn(beam.DoFn):
 
     def process(self, element: Any, awaited: Any = None) -> Iterator[int]:
         del element, awaited  # which arrives when the stage before is done
-        yield from range(count_items(self._stage))
+        with one_line_first():
+            yield from range(count_items(self._stage))
 
 
 class _DoItemsDoFn(beam.DoFn):
@@ -42,7 +43,7 @@ class _DoItemsDoFn(beam.DoFn):
 
     def process(self, item: int) -> Iterator[tuple[int, int]]:
         counters.count(counters.STARTED)
-        with notes_in(self._stage.job.workspace):
+        with one_line_first(), notes_in(self._stage.job.workspace):
             done = do_item(self._stage, item)
         if done is not None:
             for name, amount in done.counts.items():
@@ -133,8 +134,9 @@ class _CommitDoFn(beam.DoFn):
         self._spec = spec
 
     def process(self, records: int) -> Iterator[dict[str, Any]]:
-        again = is_over(self._job.workspace)
-        manifest = commit_run(self._job, self._spec, records)
+        with one_line_first():
+            again = is_over(self._job.workspace)
+            manifest = commit_run(self._job, self._spec, records)
         if self._job.workspace.of_pipeline and not again:  # a command prints it at its end
             _show_summary(self._job, manifest)
         yield manifest.counts

@@ -25,6 +25,7 @@ from recordmill.records.spec import (
 from recordmill.records.state import decode
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.rejects import TEXT_REASONS, Reject
+from recordmill.transforms.dataset.run_errors import one_line_first
 from recordmill.transforms.elements import Document
 from recordmill.transforms.sources.bigquery_service import is_bigquery, parse_address
 from recordmill.transforms.sources.bigquery_tables import list_table
@@ -201,7 +202,7 @@ class _ListItemsDoFn(beam.DoFn):
 
     def process(self, impulse: bytes) -> Iterator[bytes]:
         del impulse
-        with naming_arguments(SOURCE_ARGUMENTS):
+        with one_line_first(), naming_arguments(SOURCE_ARGUMENTS):
             yield from list_items(self._spec)
 
 
@@ -213,7 +214,7 @@ class _ReadDocumentsDoFn(beam.DoFn):
         self._reader = DocumentReader(self._spec)
 
     def process(self, item: bytes) -> Iterator[Any]:
-        with naming_arguments(SOURCE_ARGUMENTS):
+        with one_line_first(), naming_arguments(SOURCE_ARGUMENTS):
             yield from self._read(item)
 
     def _read(self, item: bytes) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines.command_line import main
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import ElementError, UsageError
 from recordmill.transforms import (
     T5,
     Bert,
@@ -310,6 +311,34 @@ def test_wrong_arguments(
     assert not (tmp_path / "ds").exists()
 
 
+def test_a_pipeline_ends_with_the_summary_of_the_command(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str], vocab_file: str
+) -> None:
+    gpt, output = {"objective": Gpt(max_seq_length=32), "num_shards": 1}, tmp_path / "ds"
+    write(output, documents(20), **gpt)
+    own = capsys.readouterr().out
+    (tmp_path / "in.txt").write_text("\n\n".join(each.text for each in documents(20)))
+    flags = ["--task=gpt", "--max_seq_length=32", "--num_shards=1", "--overwrite"]
+    files = [f"--input={tmp_path}/in.txt", f"--output={output}", f"--tokenizer={vocab_file}"]
+    assert main(["text", *files, *flags]) == 0
+    *summary, speed = capsys.readouterr().out.splitlines()
+    assert own.splitlines() == summary
+    assert own.startswith(f"{output}  train: ")
+    assert "MB/s" in speed
+
+
+def test_a_summary_is_logged_where_logs_are_asked_for(
+    write: Write,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with caplog.at_level(logging.INFO, "recordmill"):
+        write(tmp_path / "ds", documents(5), objective=Gpt(max_seq_length=32))
+    assert caplog.messages[-1].startswith(f"{tmp_path}/ds  train: ")
+    assert str(tmp_path) not in capsys.readouterr().out
+
+
 def test_a_dataset_is_replaced_only_when_asked_for(
     write: Write, vocab_file: str, tmp_path: Path
 ) -> None:
@@ -321,10 +350,16 @@ def test_a_dataset_is_replaced_only_when_asked_for(
 
 
 def test_a_failing_pipeline_leaves_no_dataset_and_can_be_run_again(
-    write: Write, tmp_path: Path
+    write: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(Exception, match="WriteText takes Documents"):
+    with pytest.raises(ElementError, match="WriteText takes Documents") as error:
         write(tmp_path / "ds", [*documents(10), 7], bundles=3)
+    # The line comes before the traceback, which is the only one.
+    assert [(each.name, each.getMessage()) for each in caplog.records] == [
+        ("recordmill", str(error.value))
+    ]
+    assert "while running" not in str(error.value)
+    assert error.value.__context__ is None
     assert not (tmp_path / "ds/_SUCCESS").exists()
     assert not (tmp_path / "ds/train").exists()
     again = write(tmp_path / "ds", documents(10), num_shards=1)
