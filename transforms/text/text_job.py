@@ -81,6 +81,14 @@ class TextJob(ShuffleJob):
         """Whether documents may be dropped at all."""
         return self.clean.drops or bool(self.map)
 
+    def resolved(self) -> dict[str, Any]:
+        """Returns all options; documents of a user's own pipeline lie in no files."""
+        found = Job.resolved(self)
+        if self.workspace.of_pipeline:
+            of_texts = ("row", "sentence_splitter", "strips")
+            found["documents"] = {name: found["documents"][name] for name in of_texts}
+        return found
+
     def describe_counts(self, counts: Mapping[str, Any]) -> str:
         """Returns one line of what became of the documents."""
         dropped = counts.get("dropped", {})

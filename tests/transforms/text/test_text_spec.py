@@ -266,7 +266,7 @@ def test_specs_are_given_by_name_and_travel() -> None:
     spec = Mlm(packing="concat", max_seq_length=64)
     assert pickle.loads(pickle.dumps(spec)) == spec
     with pytest.raises(UsageError, match="max_predictions_per_seq must be below"):
-        replace(spec, max_seq_length=16)
+        replace(spec, max_seq_length=16, max_predictions_per_seq=16)
 
 
 def test_nothing_heavy_is_imported() -> None:

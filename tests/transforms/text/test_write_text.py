@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -317,6 +318,11 @@ def test_a_pipeline_ends_with_the_summary_of_the_command(
     gpt, output = {"objective": Gpt(max_seq_length=32), "num_shards": 1}, tmp_path / "ds"
     write(output, documents(20), **gpt)
     own = capsys.readouterr().out
+    config = json.loads((output / "_meta/manifest.json").read_text())["config"]
+    assert config["documents"].keys() == {"row", "sentence_splitter", "strips"}
+    assert (config["objective"]["name"], config["objective"]["max_seq_length"]) == ("gpt", 32)
+    assert str(config).count("max_seq_length") == 1
+    assert "seqio" not in str(config)
     (tmp_path / "in.txt").write_text("\n\n".join(each.text for each in documents(20)))
     flags = ["--task=gpt", "--max_seq_length=32", "--num_shards=1", "--overwrite"]
     files = [f"--input={tmp_path}/in.txt", f"--output={output}", f"--tokenizer={vocab_file}"]
