@@ -23,7 +23,7 @@ class RunError(RuntimeError):
     leaves_threads = False
 
 
-class ElementError(TypeError):
+class WrongElementError(TypeError):
     """An element of a user's own pipeline is none that can be written."""
 
 

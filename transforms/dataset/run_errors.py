@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from recordmill.records.errors import ElementError, RunError, UsageError
+from recordmill.records.errors import RunError, UsageError, WrongElementError
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.workspace import Run, Workspace
 from recordmill.transforms.storage import files
@@ -59,7 +59,7 @@ def one_line_first() -> Iterator[None]:
     """
     try:
         yield
-    except (UsageError, RunError, ElementError) as error:
+    except (UsageError, RunError, WrongElementError) as error:
         _LOGGER.error("%s", error)
         error._tagged_with_step = True  # type: ignore[union-attr]
         raise

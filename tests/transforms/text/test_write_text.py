@@ -15,7 +15,7 @@ import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines.command_line import main
-from recordmill.records.errors import ElementError, UsageError
+from recordmill.records.errors import UsageError, WrongElementError
 from recordmill.transforms import (
     T5,
     Bert,
@@ -358,7 +358,7 @@ def test_a_dataset_is_replaced_only_when_asked_for(
 def test_a_failing_pipeline_leaves_no_dataset_and_can_be_run_again(
     write: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(ElementError, match="WriteText takes Documents") as error:
+    with pytest.raises(WrongElementError, match="WriteText takes Documents") as error:
         write(tmp_path / "ds", [*documents(10), 7], bundles=3)
     # The line comes before the traceback, which is the only one.
     assert [(each.name, each.getMessage()) for each in caplog.records] == [
