@@ -12,6 +12,7 @@ from recordmill.transforms.dataset.statistics_warnings import split_statistics
 from recordmill.transforms.storage import files
 
 _MOST_NAMED = 3
+_REJECTED = "rejected"
 _RATES = {
     "unknown_rate": "unknown tokens",
     "padding_rate": "padding",
@@ -51,13 +52,14 @@ def summary_lines(job: Job, manifest: Manifest, statistics: Mapping[str, Any]) -
     )
     yield f"{job.workspace.output}  {written}"
     rejected = _first_ones(statistics["inputs"]["rejected"], "inputs") or "none"
-    yield f"{job.describe_counts(manifest.counts)}; rejected: {rejected}"
+    yield f"{job.describe_counts(manifest.counts)}; {_REJECTED}: {rejected}"
     for name, value in describe_statistics(statistics):
-        yield f"{name}: {value}"
+        if name != _REJECTED:
+            yield f"{name}: {value}"
 
 
 def describe_statistics(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields names and values: of each split, and of what was passed over.
+    """Yields names and values: of each split, and of the inputs.
 
     Args:
       statistics: the content of `statistics.json`.
@@ -74,9 +76,11 @@ def describe_statistics(statistics: Mapping[str, Any]) -> Iterator[tuple[str, st
         if sums.get("masks"):
             without = sums["masks_without_object"]
             yield f"masks of {split}", f"{sums['masks']:,}, {without:,} of them without an object"
-    passed_over = statistics.get("inputs", {}).get("passed_over")
-    if passed_over:
-        yield "passed over", _first_ones(passed_over, "files")
+    inputs = statistics.get("inputs", {})
+    if inputs.get("passed_over"):
+        yield "passed over", _first_ones(inputs["passed_over"], "files")
+    if inputs.get("rejected"):
+        yield _REJECTED, _first_ones(inputs["rejected"], "inputs")
 
 
 def _classes(classes: Mapping[str, int]) -> str:

@@ -185,6 +185,7 @@ def test_statistics_in_lines() -> None:
         "warnings": [],
         "inputs": {
             "passed_over": {".xml": {"files": 1200, "first": "a/b.xml"}},
+            "rejected": {"not_json": {"inputs": 3, "first": "c.jsonl"}},
         },
     }
     assert list(describe_statistics(statistics)) == [
@@ -200,4 +201,5 @@ def test_statistics_in_lines() -> None:
         ("classes of test", "2: cat 3,000, dog 1"),
         ("masks of mask", "4, 3 of them without an object"),
         ("passed over", ".xml 1,200 (such as a/b.xml)"),
+        ("rejected", "not_json 3 (such as c.jsonl)"),
     ]  # fmt: skip
