@@ -80,8 +80,9 @@ def flag_names(option: Option) -> list[str]:
         return []
     names = [f"--{name}" for name in (option.name, *option.declared.aliases)]
     if option.field.is_boolean:
-        negative = option.declared.negative
-        names += [*([f"--{negative}"] if negative else []), f"--no-{option.name}"]
+        negative, is_no = option.declared.negative, option.name.startswith("no_")
+        opposite = option.name.removeprefix("no_") if is_no else f"no-{option.name}"
+        names += [*([f"--{negative}"] if negative else []), f"--{opposite}"]
     return names
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -40,7 +39,7 @@ from recordmill.records.errors import RunError, UsageError, visible
 from recordmill.records.spec import options_of
 from recordmill.transforms.dataset.run_state import LostFoldersError
 from recordmill.transforms.dataset.stages import Stage, phases_of
-from recordmill.transforms.dataset.statistics_report import describe_statistics
+from recordmill.transforms.dataset.statistics_report import read_statistics, summary_lines
 from recordmill.transforms.dataset.worker_note import left_notes
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.storage import files
@@ -172,7 +171,7 @@ def _run_job(
         notes=planner.notes,
     )
     write_run(workspace, facts.to_json(progress, manifest))
-    _summary(planner, plan, manifest, ended - began, progress.peak_bytes)
+    _summary(plan, manifest, ended - began, progress.peak_bytes)
     if spec.report:
         _report(planner, workspace)
     workspace.remove_revived()  # where the commit has removed the folder, its worker or ours
@@ -239,24 +238,13 @@ def _failure(plan: WorkPlan[JobT, StagesT], error: Exception) -> RunError:
 
 
 def _summary(
-    planner: Planner[JobT, StagesT, InventoryT],
     plan: WorkPlan[JobT, StagesT],
     manifest: m.Manifest,
     seconds: float,
     peak_bytes: int | None,
 ) -> None:
-    output = plan.job.workspace.output
-    parts = [
-        f"{name}: {sum(s.records for s in shards)} examples in {len(shards)} shards"
-        for name, shards in manifest.split_shards().items()
-    ]
-    rejected = manifest.counts["rejected"]
-    reasons = ", ".join(f"{reason} {count}" for reason, count in rejected.items()) or "none"
-    print(f"{output}  {'; '.join(parts)}")
-    print(f"{planner.summary(manifest.counts)}; rejected: {reasons}")
-    statistics = json.loads(files.read_bytes(files.join(output, m.STATISTICS_PATH)))
-    for name, value in describe_statistics(statistics):
-        print(visible(f"{name}: {value}"))
+    statistics = read_statistics(plan.job.workspace.output)
+    print("\n".join(map(visible, summary_lines(plan.job, manifest, statistics))))
     speed = f"{seconds:.1f} s, {show_bytes(plan.input_bytes / seconds)}/s of input"
     if peak_bytes:
         speed += f", peak memory {peak_bytes / 1e6:.0f} MB in all processes of this machine"

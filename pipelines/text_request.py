@@ -227,10 +227,11 @@ def check_query(options: InputSpec, patterns: list[str], splits: list[str]) -> N
         raise UsageError(
             f"--input {database} cannot name a split; give --split_from, a column of the answer"
         )
-    if database and options.input_format != "auto":
-        raise UsageError(
-            f"--input_format={options.input_format} has no effect on a database; leave it out"
-        )
+    for name in ("input_format", "input_compression"):
+        if database and name in options.given():
+            raise UsageError(
+                f"--{name}={getattr(options, name)} has no effect on a database; leave it out"
+            )
 
 
 def _check_table(options: InputSpec, url: str) -> None:

@@ -148,6 +148,7 @@ def run(options: BenchSpec) -> int:
       UsageError: see `load`.
     """
     decoding = _decoding(options)
+    print("steps of the whole reader, as perf_input_fn of Cerebras' Model Zoo prints them:")
     costs = measure(
         options.path, options.split, seconds=options.time, batch_size=options.batch_size,
         shuffle=options.shuffle, seed=options.seed, int64=options.int64,

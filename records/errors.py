@@ -1,4 +1,4 @@
-"""The two errors that a user can cause, each one line that says what to do."""
+"""The errors that a user can cause, each one line that says what to do."""
 
 import difflib
 import re
@@ -23,6 +23,10 @@ class RunError(RuntimeError):
     """
 
     leaves_threads = False
+
+
+class WrongElementError(TypeError):
+    """An element of a user's own pipeline is none that can be written."""
 
 
 def hide_passwords(text: str) -> str:

@@ -61,7 +61,7 @@ def _check_engine(engine: EngineSpec) -> None:
         raise UsageError("--no_wait has no meaning for vocab, which goes on after Beam's job")
     if engine.report:
         raise UsageError("--report has no meaning for vocab, which writes no dataset; leave it out")
-    if engine.progress != "auto":
+    if engine.progress not in ("auto", "none"):
         raise UsageError("--progress has no meaning for vocab, which shows none; leave it out")
 
 

@@ -244,20 +244,6 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
             is_most=bool(job.records.deduplicate),
         )
 
-    def summary(self, counts: dict[str, Any]) -> str:
-        """Returns one line of what became of the records."""
-        dropped = "".join(
-            f", {number} dropped as {reason}"
-            for reason, number in counts.get("dropped", {}).items()
-        )
-        repeated = f", {counts['repeated']} repeated" if "repeated" in counts else ""
-        added = counts.get("records_added", 0)
-        return (
-            f"records: {counts['records_read']} read, "
-            + (f"{added} added by --map, " if added else "")
-            + f"{counts['examples']} written{dropped}{repeated}"
-        )
-
 
 def _copy_records(
     tables: TableSpec, source: RecordFileRange, lengths: Sequence[int], paths: Sequence[str]

@@ -305,18 +305,6 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
         images = self.assign_splits(inventory)
         return ImageOutline(self.job, self.source, inventory, images, workers=workers)
 
-    def summary(self, counts: dict[str, Any]) -> str:
-        """Returns one line of what became of the images."""
-        passed = ", ".join(f"{reason} {n}" for reason, n in counts["files_passed_over"].items())
-        mapped = ""
-        if "dropped" in counts:
-            added, dropped = counts["images_added"], counts["dropped"]["map"]
-            mapped = f", {added} added and {dropped} dropped by --map"
-        return (
-            f"images: {counts['images_listed']} listed, {counts['images_written']} written"
-            f"{mapped}; files passed over: {passed or 'none'}"
-        )
-
 
 def _in_names(names: Iterable[str]) -> str:
     """Returns the pattern of a label in the name of an image, as a flag's value, "" for none."""

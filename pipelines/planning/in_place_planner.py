@@ -190,10 +190,6 @@ class InPlacePlanner(Planner[InPlaceJob, InPlaceStages, InPlaceInventory]):
             "run it by `recordmill index`"
         )
 
-    def summary(self, counts: dict[str, Any]) -> str:
-        """Returns one line of what was read."""
-        return f"records: {counts['records_read']} read where they are, no file changed"
-
 
 def _with_compression(shards: list[ShardFile]) -> tuple[list[ShardFile], str]:
     """Returns shards with their compression, and that of all as the manifest has it.

@@ -80,6 +80,8 @@ class _State(msgspec.Struct, frozen=True):
     def read(cls, workspace: Workspace) -> _State | None:
         """Returns the plan at a workspace; None where there is none that can be resumed."""
         try:
+            if files.exists(workspace.unfit_options_path):
+                return None
             state = decode_state(files.read_bytes(workspace.plan_path), cls)
             at = replace(workspace, token=state.run)
             whole = state.written == _digest_of_plan(at)

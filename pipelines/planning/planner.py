@@ -174,7 +174,3 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
         Raises:
           UsageError: such a job has no estimate.
         """
-
-    @abstractmethod
-    def summary(self, counts: dict[str, Any]) -> str:
-        """Returns one line of what became of the inputs."""

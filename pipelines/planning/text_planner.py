@@ -127,11 +127,22 @@ def check_columns(
         header = list(spec.columns) or row
         for flag, name in flags:
             if name and name not in header:
-                hint = "; if that is no row of names, give --header=none and --columns=NAME,…"
                 raise UsageError(
                     f"{flag} must be a column of {first.path}: {listed(header)}; got {name!r}"
-                    f"{'' if spec.columns else hint}"
+                    f"{'' if spec.columns else _way_out(header, name)}"
                 )
+
+
+def _way_out(row: list[str], name: str) -> str:
+    """Returns what to do about the first row of a table, which does not have a name."""
+    hint = "; if that is no row of names, give --header=none and --columns=NAME,…"
+    found = max("\t,;|", key=row[0].count) if len(row) == 1 else ""
+    if not found or found not in row[0]:
+        return hint
+    shown = "tab" if found == "\t" else f"'{found}'"
+    return f"; if {shown} separates its fields, give --delimiter={shown}" + (
+        "" if name in row[0].split(found) else hint
+    )
 
 
 def list_input(
@@ -163,7 +174,8 @@ def list_input(
         yield list_query(url, options.query, options.partition_column, spec.text_field)
         return
     yield from list_sources(
-        patterns, input_format=options.input_format, splits=splits,
+        patterns, input_format=options.input_format,
+        input_compression=options.input_compression, splits=splits,
         allow_outside=options.allow_outside, skip_files=options.skip_files, pass_over=pass_over,
     )  # fmt: skip
 
@@ -393,16 +405,4 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             first_steps=first_steps,
             item_bytes=_MEMORY_PER_ITEM_BYTE * target,
             is_most=job.clean.deduplicates,
-        )
-
-    def summary(self, counts: dict[str, Any]) -> str:
-        """Returns one line of what became of the documents."""
-        dropped = counts.get("dropped", {})
-        added = counts.get("documents_added", 0)
-        return (
-            f"documents: {counts['documents_read']} read, "
-            + (f"{added} added by --map, " if added else "")
-            + f"{counts['documents_written']} written, "
-            + f"{counts['documents_without_tokens']} without tokens"
-            + "".join(f", {number} dropped as {reason}" for reason, number in dropped.items())
         )

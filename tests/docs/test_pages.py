@@ -97,6 +97,13 @@ def test_pages_that_are_read_first_are_short(page: str, limit: int) -> None:
     assert len((ROOT / page).read_bytes()) <= limit
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/guides/text.md"])
+def test_pages_name_every_task(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for task in COMMANDS["text"].options()["task"].choices:
+        assert f"`{task}`" in text, task
+
+
 @pytest.mark.parametrize("package", api_reference.NAMES)
 def test_api_pages_have_every_public_name(package: str) -> None:
     names = [name for part in api_reference.NAMES[package].values() for name in part]

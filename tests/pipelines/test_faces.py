@@ -113,6 +113,25 @@ def test_the_example_of_an_option_is_one(each: Option) -> None:
         assert convert(each.field, values[each.name]) is not None
 
 
+@pytest.mark.parametrize("page", ["--help", "--help-all"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_each_heading_once(
+    name: str, page: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*name.split(), page]) == 0
+    headings = re.findall(r"^(\w[\w ]*):$", capsys.readouterr().out.lower(), re.MULTILINE)
+    assert len(headings) == len(set(headings))
+
+
+def test_a_flag_that_says_no_has_an_opposite_that_does_not() -> None:
+    no_nsp = COMMANDS["text"].options()["no_nsp"]
+    assert flag_names(no_nsp) == ["--no_nsp", "--nsp"]
+    parser = Parser()
+    parser.add_options({"no_nsp": no_nsp})
+    assert parser.parse_values(["--nsp"]) == ({"no_nsp": False}, [])
+    assert parser.parse_values(["--no_nsp=false"]) == ({"no_nsp": False}, [])
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_all_has_every_flag_with_its_default(
     name: str, capsys: pytest.CaptureFixture[str]
@@ -170,8 +189,8 @@ def test_an_error_names_options_as_they_were_written() -> None:
         ("text --dupe_factor=0", "--dupe_factor must be at least 1, got 0"),
         ("text --max_seq_length=4", "--max_seq_length must be in [8, 1048576], got 4"),
         (
-            "text --max_seq_length=16",
-            "--max_predictions_per_seq must be below --max_seq_length=16, got 20",
+            "text --max_seq_length=16 --max_predictions_per_seq=16",
+            "--max_predictions_per_seq must be below --max_seq_length=16, got 16",
         ),
         ("text --taks=mlm", "unknown flag --taks=mlm; did you mean --task?"),
         ("text --task=gtp", "--task must be one of bert, classify, gpt, mlm, mlm_tokens, t5, "),

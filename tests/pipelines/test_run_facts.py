@@ -176,7 +176,9 @@ def test_flags_without_effect_are_refused(
     assert message in capsys.readouterr().err
 
 
-def test_rejects_are_counted_by_reason(tmp_path: Path, vocab_file: str) -> None:
+def test_rejects_are_counted_by_reason(
+    tmp_path: Path, vocab_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = ['{"text": "some words and more of them"}'] * 9 + ["no json", '{"other": "words"}']
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     status = main(
@@ -191,3 +193,6 @@ def test_rejects_are_counted_by_reason(tmp_path: Path, vocab_file: str) -> None:
     assert sum(rejected.values()) == 2
     counters = facts(tmp_path / "ds")["counters"]
     assert {f"rejected_{reason}": n for reason, n in rejected.items()}.items() <= counters.items()
+    told = "rejected: field_missing 1 (such as a.jsonl), not_json 1 (such as a.jsonl)"
+    summary = capsys.readouterr().out
+    assert (summary.count("rejected"), summary.count(told)) == (1, 1)

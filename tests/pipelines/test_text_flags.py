@@ -87,6 +87,12 @@ ROWS = (
     ),
     Row("--input_format=text", (MLM, JSONL), (((*DOCS, ID), "--input_format=text has no effect"),)),
     Row(
+        "--input_compression=gz",
+        (MLM, "--input={folder}/packed.txt"),
+        (((*DOCS, ID), "--input_compression=gz has no effect on a database"),),
+        outcome="status",
+    ),
+    Row(
         "--query=SELECT id, other AS text FROM docs",
         (MLM, *DOCS, ID),
         (((MLM, TEXT), "--query is for databases, and --input"),),
@@ -453,6 +459,9 @@ def folder(shared_folder: SharedFolder) -> Path:
         (folder / "linked").mkdir()
         (folder / "linked/own.txt").write_text(bert_text(documents[:9]), encoding="utf-8")
         (folder / "linked/other.txt").symlink_to("../other.txt")
+        packed = gzip.compress((folder / "corpus.txt").read_bytes())
+        (folder / "packed.txt").write_bytes(packed)
+        (folder / "plain.txt.gz").write_bytes((folder / "corpus.txt").read_bytes())
         dense = b"the same words\n\n" + b" " * (70 << 20) + b"again\n"
         (folder / "dense.txt.gz").write_bytes(gzip.compress(dense))
         (folder / "invalid.txt").write_bytes(b"\n\n".join([b"the p\xe9n of\n", *[b"one"] * 20]))
@@ -555,6 +564,20 @@ def test_a_file_that_unpacks_to_far_too_much_is_rejected(runner: Runner) -> None
     dense = "--input={folder}/dense.txt.gz"
     assert runner.run(MLM, dense)["status"] == 1
     assert runner.run(MLM, dense, "--max_compression_ratio=2000")["status"] == 0
+
+
+def test_names_need_not_say_how_files_are_compressed(
+    runner: Runner, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = runner.run(MLM)
+    packed = (MLM, "--input={folder}/packed.txt")
+    assert runner.run(*packed)["status"] == 2
+    assert "name does not say so; give --input_compression=gz" in capsys.readouterr().err
+    named = ("--input={folder}/plain.txt.gz", "--input_compression=none")
+    for found in (runner.run(*packed, "--input_compression=gz"), runner.run(MLM, *named)):
+        assert found["status"] == 0
+        # Keys are made of the names of files, so records have another order.
+        assert sum(map(len, found["bytes"].values())) > 0.9 * sum(map(len, plain["bytes"].values()))
 
 
 def test_errors_of_functions_are_rejects_or_end_the_run(runner: Runner) -> None:

@@ -323,6 +323,8 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--task=mlm", "--record_type=example"], "--record_type has no effect with --task=mlm"),
     (["--split_by=book"], "--split_by needs fields"),
     (["--input={tmp}/table.csv"], "--text_field must be a column of {tmp}/table.csv: a, b"),
+    (["--input={tmp}/comma.tsv"], "a,b; got 'text'; if ',' separates its fields, give --delim"),
+    (["--input={tmp}/tab.csv"], "got 'text'; if tab separates its fields, give --delimiter=tab"),
     (["--task=gpt7"], "--task must be one of bert, classify, gpt, mlm, mlm_tokens, t5,"),
     (["--task=bret"], "got 'bret'; did you mean 'bert'?"),
     (
@@ -350,6 +352,8 @@ def test_mistakes_are_one_line(
     (tmp_path / "taken/train").mkdir(parents=True)
     (tmp_path / "taken/train/old.tfrecords").write_text("x")
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "comma.tsv").write_text("a,b\n1,2\n")
+    (tmp_path / "tab.csv").write_text("a\ttext\n1\t2\n")
     named = {"corpus": str(corpus), "tmp": str(tmp_path)}
     given = [flag.format(**named) for flag in flags]
     plain = {"--input": f"{corpus}/*.txt", "--output": f"{tmp_path}/ds"}
@@ -375,7 +379,9 @@ def test_more_shards_than_text(
     (tmp_path / "in.txt").write_text("the only line .\n")
     flags = (*LENGTHS, "--task=mlm", "--dupe_factor=1", "--num_shards=4")
     assert run(tmp_path / "in.txt", tmp_path / "ds", vocab_file, *flags) == 1
-    assert "text for at most 1 shards, 4 were asked for" in capsys.readouterr().err
-    flags = (*LENGTHS, "--task=mlm", "--dupe_factor=1", "--shard_size=1", "--overwrite")
+    error = capsys.readouterr().err
+    assert "text for at most 1 shards, 4 were asked for; set a smaller --num_shards and" in error
+    assert "--overwrite" not in error
+    flags = (*LENGTHS, "--task=mlm", "--dupe_factor=1", "--shard_size=1")
     assert run(tmp_path / "in.txt", tmp_path / "ds", vocab_file, *flags) == 0
     assert len(shard_bytes(tmp_path / "ds")) == 1

@@ -60,7 +60,7 @@ class ElementSpool(ABC):
           About how many bytes they take in files.
 
         Raises:
-          TypeError: one is none that can be written.
+          WrongElementError: one is none that can be written.
         """
 
 

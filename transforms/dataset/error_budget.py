@@ -67,6 +67,10 @@ class OverBudgetError(RunError):
     """More inputs were rejected than the job allows."""
 
 
+class UnfitOptionsError(RunError):
+    """The options do not fit the input, so no command can finish the run: another begins anew."""
+
+
 def fail(job: Run, error: RunError) -> None:
     """Writes the reason to the file that the launching process reads, and raises it."""
     error.args = (job.worded(str(error)), *error.args[1:])
@@ -75,6 +79,8 @@ def fail(job: Run, error: RunError) -> None:
         files.write_bytes(job.workspace.failure_path, str(error).encode())
         if isinstance(error, OverBudgetError | DamagedStateError):
             files.write_bytes(job.workspace.over_budget_path, b"\n")
+        if isinstance(error, UnfitOptionsError):
+            files.write_bytes(job.workspace.unfit_options_path, b"\n")
     raise error
 
 

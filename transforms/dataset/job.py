@@ -171,6 +171,10 @@ class Job(ABC):
     def statistics(self) -> JobStatistics:
         """Returns the object that adds up the statistics of the shards."""
 
+    @abstractmethod
+    def describe_counts(self, counts: Mapping[str, Any]) -> str:
+        """Returns one line of what became of the inputs, given the manifest's counts."""
+
     def resolved(self) -> dict[str, Any]:
         """Returns all options of the dataset, for its manifest."""
         return self._options(fingerprint=False)

@@ -8,13 +8,16 @@ engine runs once more, because it lost a worker behind the commit.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from recordmill.records.errors import RunError, UsageError
+from recordmill.records.errors import RunError, UsageError, WrongElementError
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.workspace import Run, Workspace
 from recordmill.transforms.storage import files
+
+_LOGGER = logging.getLogger("recordmill")
 
 
 def is_over(workspace: Workspace) -> bool:
@@ -44,4 +47,19 @@ def run_errors(job: Run) -> Iterator[None]:
             fail(job, error)
         if isinstance(error, UsageError):
             error.args = (job.worded(str(error)), *error.args[1:])
+        raise
+
+
+@contextmanager
+def one_line_first() -> Iterator[None]:
+    """Logs the line of an error that a user can cause, before Beam prints its traceback.
+
+    Beam would log a traceback of its own too, and raise a second error because of the first, with
+    the name of a stage behind its message; not so of an error that says it has this name already.
+    """
+    try:
+        yield
+    except (UsageError, RunError, WrongElementError) as error:
+        _LOGGER.error("%s", error)
+        error._tagged_with_step = True  # type: ignore[union-attr]
         raise

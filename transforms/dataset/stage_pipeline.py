@@ -5,6 +5,7 @@ On this machine nothing of this is loaded: `stages.do_here` does the same withou
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,11 +13,16 @@ import apache_beam as beam
 from apache_beam.pvalue import AsList
 from apache_beam.transforms.window import GlobalWindows
 
+from recordmill.records.manifest import Manifest
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.commit import CommitSpec, commit_run
 from recordmill.transforms.dataset.job import Job
+from recordmill.transforms.dataset.run_errors import is_over, one_line_first
 from recordmill.transforms.dataset.stages import Stage, count_items, do_item
+from recordmill.transforms.dataset.statistics_report import read_statistics, summary_lines
 from recordmill.transforms.dataset.worker_note import notes_in
+
+_LOGGER = logging.getLogger("recordmill")
 
 
 class _ListWorkDoFn(beam.DoFn):
@@ -25,7 +31,8 @@ class _ListWorkDoFn(beam.DoFn):
 
     def process(self, element: Any, awaited: Any = None) -> Iterator[int]:
         del element, awaited  # which arrives when the stage before is done
-        yield from range(count_items(self._stage))
+        with one_line_first():
+            yield from range(count_items(self._stage))
 
 
 class _DoItemsDoFn(beam.DoFn):
@@ -36,7 +43,7 @@ class _DoItemsDoFn(beam.DoFn):
 
     def process(self, item: int) -> Iterator[tuple[int, int]]:
         counters.count(counters.STARTED)
-        with notes_in(self._stage.job.workspace):
+        with one_line_first(), notes_in(self._stage.job.workspace):
             done = do_item(self._stage, item)
         if done is not None:
             for name, amount in done.counts.items():
@@ -114,13 +121,25 @@ def _summed(elements: beam.PCollection[Any], function: beam.DoFn) -> beam.PColle
     )
 
 
+def _show_summary(job: Job, manifest: Manifest) -> None:
+    """Logs the summary of a dataset; where nobody has asked for logs, prints it."""
+    text = "\n".join(summary_lines(job, manifest, read_statistics(job.workspace.output)))
+    show = _LOGGER.info if _LOGGER.isEnabledFor(logging.INFO) else print
+    show(text)
+
+
 class _CommitDoFn(beam.DoFn):
     def __init__(self, job: Job, spec: CommitSpec) -> None:
         self._job = job
         self._spec = spec
 
     def process(self, records: int) -> Iterator[dict[str, Any]]:
-        yield commit_run(self._job, self._spec, records).counts
+        with one_line_first():
+            again = is_over(self._job.workspace)
+            manifest = commit_run(self._job, self._spec, records)
+        if self._job.workspace.of_pipeline and not again:  # a command prints it at its end
+            _show_summary(self._job, manifest)
+        yield manifest.counts
 
 
 class CommitDataset(beam.PTransform[beam.PCollection[int], beam.PCollection[dict[str, Any]]]):

@@ -1,14 +1,19 @@
-"""The statistics of a dataset in a few lines, for people."""
+"""A dataset and its statistics in a few lines, for people."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from recordmill.records.manifest import STATISTICS_PATH, Manifest
+from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.statistics_warnings import split_statistics
+from recordmill.transforms.storage import files
 
 _MOST_NAMED = 3
 _MOST_KINDS = 5
+_REJECTED = "rejected"
 _RATES = {
     "unknown_rate": "unknown tokens",
     "padding_rate": "padding",
@@ -32,6 +37,32 @@ _TURNED = {
     "images_turned": "turned upright, as their EXIF orientation says",
     "images_unturned": "left as stored, though their EXIF orientation turns them",
 }
+
+
+def read_statistics(output: str) -> dict[str, Any]:
+    """Returns the content of `statistics.json` of a dataset."""
+    found: dict[str, Any] = json.loads(files.read_bytes(files.join(output, STATISTICS_PATH)))
+    return found
+
+
+def summary_lines(job: Job, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the lines by which a run ends: what it wrote of what, and what that is like.
+
+    Args:
+      job: that is done.
+      manifest: of its dataset.
+      statistics: the content of `statistics.json`.
+    """
+    written = "; ".join(
+        f"{name}: {sum(each.records for each in shards)} examples in {len(shards)} shards"
+        for name, shards in manifest.split_shards().items()
+    )
+    yield f"{job.workspace.output}  {written}"
+    rejected = _first_ones(statistics["inputs"]["rejected"], "inputs") or "none"
+    yield f"{job.describe_counts(manifest.counts)}; {_REJECTED}: {rejected}"
+    for name, value in describe_statistics(statistics):
+        if name != _REJECTED:
+            yield f"{name}: {value}"
 
 
 def describe_statistics(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -61,7 +92,7 @@ def describe_statistics(statistics: Mapping[str, Any]) -> Iterator[tuple[str, st
     if inputs.get("passed_over"):
         yield "passed over", _first_ones(inputs["passed_over"], "files")
     if inputs.get("rejected"):
-        yield "rejected", _first_ones(inputs["rejected"], "inputs")
+        yield _REJECTED, _first_ones(inputs["rejected"], "inputs")
 
 
 def _classes(classes: Mapping[str, int]) -> str:

@@ -116,6 +116,11 @@ class Workspace:
         return files.join(self.staging, "over_budget")
 
     @property
+    def unfit_options_path(self) -> str:
+        """A mark that no command can finish the run, so that every other begins anew."""
+        return files.join(self.staging, "unfit_options")
+
+    @property
     def old_dataset_removed_path(self) -> str:
         """The file that marks that the dataset which this run replaces is removed."""
         return files.join(self.staging, "old_dataset_removed")

@@ -34,7 +34,7 @@ from recordmill.transforms.dataset.element_sink import (
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.pipeline_run import begin_run, check_output
-from recordmill.transforms.dataset.run_errors import is_over, run_errors
+from recordmill.transforms.dataset.run_errors import is_over, one_line_first, run_errors
 from recordmill.transforms.dataset.stage_pipeline import RunStages
 from recordmill.transforms.dataset.stages import Done, OnceStage
 from recordmill.transforms.storage import files
@@ -67,7 +67,7 @@ class _BeginDoFn(beam.DoFn):
                 job.workspace.output,
             )
         else:
-            with naming_arguments(job.argument_names):
+            with one_line_first(), naming_arguments(job.argument_names):
                 begin_run(job, self._sink.transform)
                 self._sink.prepare()
         yield job.workspace.token
@@ -106,6 +106,10 @@ class _SpoolDoFn(beam.DoFn):
             yield WindowedValue(self._ended(), GlobalWindow().max_timestamp(), [GlobalWindow()])
 
     def _flush(self) -> None:
+        with one_line_first():
+            self._write_held()
+
+    def _write_held(self) -> None:
         held, self._held, self._held_bytes = self._held, [], 0
         if self._spool is None:
             self._spool = self._sink.open_spool()
@@ -138,7 +142,7 @@ class _ListDoFn(beam.DoFn):
 
     def process(self, spooled: list[SpoolFile]) -> Iterator[int]:
         if not is_over(self._job.workspace):
-            with run_errors(self._job):
+            with one_line_first(), run_errors(self._job):
                 workspace, path = self._job.workspace, _list_path(self._job)
                 workspace.check_own()
                 # An engine that lost a worker spools once more, in other bundles. What stages have

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.codec.encoding import Column, Ragged, Strings, encode_batch
 from recordmill.records.codec.framing import OVERHEAD_BYTES, frame_in_place
+from recordmill.records.errors import WrongElementError
 from recordmill.records.hashing import U64, fingerprint64
 from recordmill.records.schema import DType, Feature, Schema
 from recordmill.transforms.examples.table_columns import BEYOND_FLOAT32, BEYOND_INT64
@@ -45,7 +46,7 @@ def encode_elements(elements: Sequence[Record]) -> list[tuple[Bytes, Int64s, lis
       `[bytes] uint8` framed records, `[n + 1] int64` offsets, and the positions of the elements.
 
     Raises:
-      TypeError: an element, or a value of one, is of a type that no record can hold.
+      WrongElementError: an element, or a value of one, is of a type that no record can hold.
     """
     groups: dict[tuple[tuple[str, DType], ...] | None, list[int]] = {}
     values: dict[int, dict[str, _Values]] = {}
@@ -80,7 +81,7 @@ def encode_in_order(elements: Sequence[Record]) -> tuple[Bytes, Int64s, Int64s]:
       the elements, in which they need not lie.
 
     Raises:
-      TypeError: as `encode_elements`.
+      WrongElementError: as `encode_elements`.
     """
     begins, ends = np.empty(len(elements), np.int64), np.empty(len(elements), np.int64)
     parts: list[Bytes] = []
@@ -97,7 +98,7 @@ def checked_element(element: Record) -> bytes | dict[str, Any]:
     """Returns an element that can be encoded.
 
     Raises:
-      TypeError: it, or a value of it, is of a type that no record can hold.
+      WrongElementError: it, or a value of it, is of a type that no record can hold.
     """
     if isinstance(element, bytes):
         return element
@@ -110,7 +111,7 @@ def checked_element(element: Record) -> bytes | dict[str, Any]:
 
 def _features(element: object) -> dict[str, _Values]:
     if not isinstance(element, Mapping):
-        raise TypeError(
+        raise WrongElementError(
             "WriteExamples takes bytes or dicts of values, lists and arrays, got "
             f"{type(element).__name__}"
         )
@@ -120,7 +121,7 @@ def _features(element: object) -> dict[str, _Values]:
 def _values(name: object, value: Any) -> _Values:
     """Returns the values of a feature, in one dimension."""
     if not isinstance(name, str) or not name or not name.isprintable():
-        raise TypeError(f"a feature's name must be printable text, got {name!r:.80}")
+        raise WrongElementError(f"a feature's name must be printable text, got {name!r:.80}")
     if isinstance(value, str | bytes):
         value = [value]
     if isinstance(value, list | tuple) and value and isinstance(value[0], str | bytes):
@@ -137,7 +138,7 @@ def _values(name: object, value: Any) -> _Values:
     if array.dtype.kind in "US" or (array.dtype == object and array.size):
         return [_text(name, each) for each in array.reshape(-1).tolist()]
     if array.dtype.kind not in "iubf":
-        raise TypeError(
+        raise WrongElementError(
             f"feature {name} must have numbers, text or bytes, got {type(value).__name__} of "
             f"{array.dtype}"
         )
@@ -159,21 +160,23 @@ def _integers(name: str, values: list[Any]) -> npt.NDArray[Any]:
 
 def _check_int64(name: str, number: int) -> None:
     if not -_MOST_INT64 - 1 <= number <= _MOST_INT64:
-        raise TypeError(f"feature {name} has a number {BEYOND_INT64}: {number}")
+        raise WrongElementError(f"feature {name} has a number {BEYOND_INT64}: {number}")
 
 
 def _to_dtype(name: str, dtype: DType, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Returns numbers as int64 or float32.
 
     Raises:
-      TypeError: one becomes infinite by that.
+      WrongElementError: one becomes infinite by that.
     """
     try:
         with np.errstate(over="raise"):
             return numbers.astype(np.float32 if dtype == "float32" else np.int64, copy=False)
     except FloatingPointError as error:
         largest = np.abs(numbers[np.isfinite(numbers)]).max()
-        raise TypeError(f"feature {name} has a number {BEYOND_FLOAT32}: {largest}") from error
+        raise WrongElementError(
+            f"feature {name} has a number {BEYOND_FLOAT32}: {largest}"
+        ) from error
 
 
 def _text(name: str, value: object) -> bytes:
@@ -183,7 +186,9 @@ def _text(name: str, value: object) -> bytes:
         return value
     if isinstance(value, int):
         _check_int64(name, value)
-    raise TypeError(f"feature {name} must have values of one type, and has {type(value).__name__}")
+    raise WrongElementError(
+        f"feature {name} must have values of one type, and has {type(value).__name__}"
+    )
 
 
 def _dtype(values: _Values) -> DType:
@@ -228,7 +233,7 @@ def hash_keys(elements: Iterable[Any], key: Callable[[Any], Key]) -> U64:
     """Returns `[n] uint64`: the hashes of the keys of elements.
 
     Raises:
-      TypeError: a key is neither text, bytes nor an integer.
+      WrongElementError: a key is neither text, bytes nor an integer.
     """
     return np.array([_hash_key(key(element)) for element in elements], np.uint64)
 
@@ -237,7 +242,7 @@ def _hash_key(value: object) -> int:
     if isinstance(value, np.integer):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, str | bytes | int):
-        raise TypeError(f"a key must be str, bytes or int, got {type(value).__name__}")
+        raise WrongElementError(f"a key must be str, bytes or int, got {type(value).__name__}")
     if isinstance(value, bytes):
         return fingerprint64(b"b" + value)
     return fingerprint64(f"{'s' if isinstance(value, str) else 'i'}{value}".encode())

@@ -74,6 +74,20 @@ class ExamplesJob(ShuffleJob):
         """Returns what `plan_record_shards` decided."""
         return [(split.name, split.shards) for split in self.read_shard_plan().splits]
 
+    def describe_counts(self, counts: Mapping[str, Any]) -> str:
+        """Returns one line of what became of the records."""
+        dropped = "".join(
+            f", {number} dropped as {reason}"
+            for reason, number in counts.get("dropped", {}).items()
+        )
+        repeated = f", {counts['repeated']} repeated" if "repeated" in counts else ""
+        added = counts.get("records_added", 0)
+        return (
+            f"records: {counts['records_read']} read, "
+            + (f"{added} added by --map, " if added else "")
+            + f"{counts['examples']} written{dropped}{repeated}"
+        )
+
     def statistics(self) -> JobStatistics:
         """Returns the object that adds up the statistics of the shards."""
         return _RecordStatistics(self, self.read_shard_plan())

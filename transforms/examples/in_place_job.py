@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -113,6 +113,10 @@ class InPlaceJob(Job):
         # Not super(): a dataclass with slots is made anew, and super() knows only the first.
         found = Job.files_of_readers(self, manifest, description=description, statistics=statistics)
         return {} if self.kept else found
+
+    def describe_counts(self, counts: Mapping[str, Any]) -> str:
+        """Returns one line of what was read."""
+        return f"records: {counts['records_read']} read where they are, no file changed"
 
     def statistics(self) -> JobStatistics:
         """Returns the object that adds up the statistics of the shards."""

@@ -21,6 +21,7 @@ from recordmill.records.spec import (
 from recordmill.records.state import convert
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.rejects import REASONS, Reject
+from recordmill.transforms.dataset.run_errors import one_line_first
 from recordmill.transforms.examples.examples_spec import ReadExamplesSpec
 from recordmill.transforms.examples.record_items import cut_record_items, record_files
 from recordmill.transforms.examples.record_source import RecordFileRange, read_records
@@ -43,7 +44,7 @@ class _ListFilesDoFn(beam.DoFn):
 
     def process(self, impulse: bytes) -> Iterator[dict[str, Any]]:
         del impulse
-        with naming_arguments(SOURCE_ARGUMENTS):
+        with one_line_first(), naming_arguments(SOURCE_ARGUMENTS):
             yield from list_ranges(self._patterns, self._range_bytes)
 
 
@@ -52,7 +53,7 @@ class _ReadRecordsDoFn(beam.DoFn):
         self._skip_damaged = skip_damaged
 
     def process(self, content: dict[str, Any]) -> Iterator[bytes]:
-        with naming_arguments(SOURCE_ARGUMENTS):
+        with one_line_first(), naming_arguments(SOURCE_ARGUMENTS):
             yield from self._read(content)
 
     def _read(self, content: dict[str, Any]) -> Iterator[bytes]:

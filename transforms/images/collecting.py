@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from recordmill.records.errors import RunError
+from recordmill.records.errors import RunError, WrongElementError
 from recordmill.records.hashing import fingerprint64, mix64, seed_for
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.element_sink import ElementSpool, SpoolFile
@@ -108,7 +108,7 @@ class ImageSpool(ElementSpool):
         """Writes images.
 
         Raises:
-          TypeError: one is none, or its label is of the wrong kind for the task.
+          WrongElementError: one is none, or its label is of the wrong kind for the task.
         """
         before = self._at
         for image in elements:
@@ -118,7 +118,7 @@ class ImageSpool(ElementSpool):
 
     def _row(self, image: Image) -> list[object]:
         if not isinstance(image, Image):
-            raise TypeError(
+            raise WrongElementError(
                 "WriteImages takes recordmill.transforms.Image, got "
                 f"{type(image).__name__}; map elements to Image(data, key=..., label=...) first"
             )
@@ -222,7 +222,7 @@ def _storable(name: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise TypeError(
+        raise WrongElementError(
             f"Image.key and Image.group must be text that UTF-8 can hold, got {name!r}"
         ) from error
     return name
@@ -233,7 +233,7 @@ def _annotated(reference: ImageReference, image: Image, spec: ImageSpec) -> Imag
 
     Raises:
       UnusableImageError: they are not known, or cannot be used.
-      TypeError: the label is of the wrong kind for the task.
+      WrongElementError: the label is of the wrong kind for the task.
     """
     if spec.task == "classification":
         return replace(reference, labels=() if spec.unlabeled else _labels(image, spec))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from recordmill.records.arrays import Bytes
+from recordmill.records.errors import WrongElementError
 from recordmill.transforms.elements import Box
 from recordmill.transforms.images.decoding import ImageRejectedError, probe
 from recordmill.transforms.images.image_spec import DecodeSpec
@@ -62,12 +63,14 @@ def read_label(label: str | float | tuple[str, ...], *, numbers: bool) -> tuple[
     """Returns the labels of an image, as references have them.
 
     Raises:
-      TypeError: the label is a number, and of a class; or the name of one, and is to be a number.
+      WrongElementError: the label is a number, and of a class; or its name, and is to be a number.
     """
     if isinstance(label, str | tuple) == numbers:
         if numbers:
-            raise TypeError(f"Image.label must be a number for numbers=True, got {label!r:.80}")
-        raise TypeError(
+            raise WrongElementError(
+                f"Image.label must be a number for numbers=True, got {label!r:.80}"
+            )
+        raise WrongElementError(
             f"Image.label must be the name of a class, or a tuple of names, got {label!r}; give "
             f'label="{label}", or ImageSpec(numbers=True) if it is to be predicted'
         )

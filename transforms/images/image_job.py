@@ -116,6 +116,18 @@ class ImageJob(Job):
         """Returns the object that adds up the statistics of the shards."""
         return _ImageJobStatistics(self, self.read_shard_plan())
 
+    def describe_counts(self, counts: Mapping[str, Any]) -> str:
+        """Returns one line of what became of the images."""
+        passed = ", ".join(f"{reason} {n}" for reason, n in counts["files_passed_over"].items())
+        mapped = ""
+        if "dropped" in counts:
+            added, dropped = counts["images_added"], counts["dropped"]["map"]
+            mapped = f", {added} added and {dropped} dropped by --map"
+        return (
+            f"images: {counts['images_listed']} listed, {counts['images_written']} written"
+            f"{mapped}; files passed over: {passed or 'none'}"
+        )
+
     @property
     def shard_plan_path(self) -> str:
         """The file of the shard plan: which images go into which shard, and listing's counts."""

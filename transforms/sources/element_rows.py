@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from recordmill.records.arrays import Bools
 from recordmill.records.codec.content_hash import hash_contents
-from recordmill.records.errors import RunError, listed
+from recordmill.records.errors import RunError, WrongElementError, listed
 from recordmill.records.hashing import U64, combine, fingerprint64
 from recordmill.transforms.dataset.element_sink import ElementSpool
 from recordmill.transforms.dataset.rejects import Reject
@@ -100,7 +100,7 @@ class DocumentSpool(ElementSpool):
         """Writes documents, batches of them and tables; those that lack what is read are rejects.
 
         Raises:
-          TypeError: an element is none.
+          WrongElementError: an element is none.
         """
         size = 0
         for batch in self.batches(elements):
@@ -112,7 +112,7 @@ class DocumentSpool(ElementSpool):
         """Yields rows of elements, in order.
 
         Raises:
-          TypeError: an element is none.
+          WrongElementError: an element is none.
         """
         documents: list[Document | str] = []
         for element in elements:
@@ -155,7 +155,7 @@ class DocumentSpool(ElementSpool):
         """Checks that a document has nothing that would get lost."""
         for name in self._not_written:
             if getattr(document, name) is not None:
-                raise TypeError(
+                raise WrongElementError(
                     f"a Document has {name}, and {_WRITTEN_WITH[name]}; give that, or leave it out"
                 )
 
@@ -182,10 +182,14 @@ class DocumentSpool(ElementSpool):
 
     def _slices(self, table: Any) -> Iterator[pa.RecordBatch]:
         if not self._is_plain:
-            raise TypeError("tables have neither labels nor fields; make Documents of their rows")
+            raise WrongElementError(
+                "tables have neither labels nor fields; make Documents of their rows"
+            )
         if TEXT not in table.column_names:
             names = listed(table.column_names)
-            raise TypeError(f"a table of documents needs a column {TEXT!r}, and has {names}")
+            raise WrongElementError(
+                f"a table of documents needs a column {TEXT!r}, and has {names}"
+            )
         rows = max(1, table.num_rows * _SLICE_BYTES // max(table.nbytes, 1))
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
@@ -212,8 +216,8 @@ def _replaced(value: Any) -> Any:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
-def _no_document(element: object) -> TypeError:
-    return TypeError(
+def _no_document(element: object) -> WrongElementError:
+    return WrongElementError(
         "WriteText takes Documents, str, lists of these and Arrow tables with a column text, got "
         f"{type(element).__name__}; make Documents of elements with beam.Map"
     )
@@ -222,16 +226,20 @@ def _no_document(element: object) -> TypeError:
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     column = batch.column(name)
     if not is_text(column.type):
-        raise TypeError(f"the column {name!r} of a table must be text, and is {column.type}")
+        raise WrongElementError(
+            f"the column {name!r} of a table must be text, and is {column.type}"
+        )
     if column.null_count:
-        raise TypeError(
+        raise WrongElementError(
             f"the column {name!r} of a table is null in {column.null_count} rows; drop these first"
         )
     column = plain_strings(column)
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise TypeError(f"the column {name!r} of a table is no valid UTF-8: {error}") from error
+        raise WrongElementError(
+            f"the column {name!r} of a table is no valid UTF-8: {error}"
+        ) from error
     return column
 
 
@@ -242,7 +250,9 @@ def _names_column(batch: pa.RecordBatch, name: str) -> pa.Array:
     if pa.types.is_integer(column.type):
         return column.cast(pa.string())
     if not is_text(column.type):
-        raise TypeError(f"the column {name!r} of a table must be text, and is {column.type}")
+        raise WrongElementError(
+            f"the column {name!r} of a table must be text, and is {column.type}"
+        )
     return plain_strings(column)
 
 

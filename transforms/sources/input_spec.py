@@ -64,6 +64,10 @@ _Format = Annotated[str, option(
     short="or jsonl, csv, parquet, arrow, sql…", value="FORMAT", choices=CHOICES,
     example="parquet"
 )]  # fmt: skip
+_Compression = Annotated[Literal["auto", "none", "gz", "bz2", "xz", "zst"], option(
+    "How the files are compressed, where their names do not say it; auto goes by the extension.",
+    example="gz"
+)]  # fmt: skip
 _Query = Annotated[str, option(
     "What is read where --input is a database, sqlite:///FILE or postgresql://…, or "
     "bigquery://PROJECT: an answer whose rows are documents.", value="SELECT",
@@ -121,6 +125,7 @@ class InputSpec(Spec, frozen=True, kw_only=True):
         default="required", example="'corpus/*.txt'"
     )] = ()  # fmt: skip
     input_format: _Format = "auto"
+    input_compression: _Compression = "auto"
     query: _Query = ""
     partition_column: _PartitionColumn = ""
     allow_outside: AllowOutside = ()
@@ -220,6 +225,7 @@ class ReadDocumentsSpec(Spec, frozen=True, kw_only=True):
     }  # fmt: skip
 
     input_format: _Format = "auto"
+    input_compression: _Compression = "auto"
     documents: Annotated[Documents, option(
         "What a document is in plain text: a block between blank lines, a line, or a file."
     )] = "blank_line"  # fmt: skip

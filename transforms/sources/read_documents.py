@@ -25,6 +25,7 @@ from recordmill.records.spec import (
 from recordmill.records.state import decode
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.rejects import TEXT_REASONS, Reject
+from recordmill.transforms.dataset.run_errors import one_line_first
 from recordmill.transforms.elements import Document
 from recordmill.transforms.sources.bigquery_service import is_bigquery, parse_address
 from recordmill.transforms.sources.bigquery_tables import list_table
@@ -56,7 +57,7 @@ class DocumentInput:
     Attributes:
       patterns: globs, or the URL of a database.
       documents: how documents lie in files.
-      input_format: of all files, or "auto".
+      input_format, input_compression: of all files, or "auto".
       query, partition_column: of a database.
       allow_outside: folders beyond those of the globs that links may lead to.
       item_bytes: of text that is read at once, by one worker.
@@ -67,6 +68,7 @@ class DocumentInput:
     patterns: tuple[str, ...]
     documents: DocumentSpec
     input_format: str = "auto"
+    input_compression: str = "auto"
     query: str = ""
     partition_column: str = ""
     allow_outside: tuple[str, ...] = ()
@@ -92,8 +94,11 @@ class DocumentInput:
                 f"{url} must name a table, bigquery://PROJECT.DATASET.TABLE, or the project alone, "
                 "bigquery://PROJECT, beside query"
             )
-        if self.partition_column or self.input_format != "auto":
-            raise UsageError("partition_column and input_format have no effect on BigQuery")
+        of_files = {self.input_format, self.input_compression} != {"auto"}
+        if self.partition_column or of_files:
+            raise UsageError(
+                "partition_column, input_format and input_compression have no effect on BigQuery"
+            )
 
 
 def _list_table(spec: DocumentInput) -> SourceRange:
@@ -145,8 +150,9 @@ def list_items(spec: DocumentInput) -> Iterator[bytes]:
     else:
         patterns = [path for pattern in spec.patterns for path in _files_of(pattern)]
         listed = list_sources(
-            patterns, input_format=spec.input_format, allow_outside=spec.allow_outside
-        )
+            patterns, input_format=spec.input_format, input_compression=spec.input_compression,
+            allow_outside=spec.allow_outside,
+        )  # fmt: skip
     with closing(SourceList(listed)) as sources:
         check_contents(sources, documents, by_name=spec.input_format == "auto")
         items = cut_work_items(sources, spec.item_bytes, documents.cutting)
@@ -201,7 +207,7 @@ class _ListItemsDoFn(beam.DoFn):
 
     def process(self, impulse: bytes) -> Iterator[bytes]:
         del impulse
-        with naming_arguments(SOURCE_ARGUMENTS):
+        with one_line_first(), naming_arguments(SOURCE_ARGUMENTS):
             yield from list_items(self._spec)
 
 
@@ -213,7 +219,7 @@ class _ReadDocumentsDoFn(beam.DoFn):
         self._reader = DocumentReader(self._spec)
 
     def process(self, item: bytes) -> Iterator[Any]:
-        with naming_arguments(SOURCE_ARGUMENTS):
+        with one_line_first(), naming_arguments(SOURCE_ARGUMENTS):
             yield from self._read(item)
 
     def _read(self, item: bytes) -> Iterator[Any]:
@@ -278,8 +284,8 @@ class ReadDocuments(beam.PTransform[beam.pvalue.PBegin, Any]):
         source = msgspec.structs.asdict(spec.source)
         self._spec = DocumentInput(
             check_paths(patterns), DocumentSpec(documents=spec.documents, row=row, **source),
-            spec.input_format, spec.query, spec.partition_column, spec.allow_outside,
-            spec.item_bytes, spec.rejects,
+            spec.input_format, spec.input_compression, spec.query, spec.partition_column,
+            spec.allow_outside, spec.item_bytes, spec.rejects,
         )  # fmt: skip
 
     def expand(self, begin: beam.pvalue.PBegin) -> Any:

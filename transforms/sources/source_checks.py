@@ -80,7 +80,7 @@ def _problem(source: SourceRange, spec: DocumentSpec, *, by_name: bool) -> str:
         return ""  # the reader reports the error
     if form.endswith("-compressed") and not inside:
         extension = next(key for key, name in _EXTENSIONS.items() if form.startswith(name))
-        return f"{form}, and its name does not say so; rename it to end in .{extension}"
+        return f"{form}, and its name does not say so; give --input_compression={extension}"
     if form in _FORMAT_OF_FORM and not inside:
         own_title = FORMATS[source.format].title
         return f"{form}, not {own_title}; give --input_format={_FORMAT_OF_FORM[form]}"

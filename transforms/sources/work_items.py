@@ -186,6 +186,7 @@ def list_sources(
     patterns: list[str],
     *,
     input_format: str = "auto",
+    input_compression: str = "auto",
     splits: Sequence[str] = (),
     allow_outside: Sequence[str] = (),
     skip_files: Sequence[str] = (),
@@ -196,6 +197,7 @@ def list_sources(
     Args:
       patterns: globs; a folder stands for all files below it that are not hidden.
       input_format: of all files, or "auto".
+      input_compression: of all files, or "auto".
       splits: for each pattern, the split that its files are for, "" for any; none for all any.
       allow_outside: folders beyond those of the globs that links may lead to.
       skip_files: files, folders and globs that are left out.
@@ -232,6 +234,8 @@ def list_sources(
             continue
         name = relative(file.path, root)
         kind, compression = format_of(file.path, input_format)
+        if input_compression != "auto":
+            compression = "" if input_compression == "none" else input_compression
         if file.size == OUTSIDE:
             yield SourceRange(
                 file.path, name, kind, compression, 0, split=split, outside=leaves(file.path)

@@ -81,6 +81,26 @@ class TextJob(ShuffleJob):
         """Whether documents may be dropped at all."""
         return self.clean.drops or bool(self.map)
 
+    def resolved(self) -> dict[str, Any]:
+        """Returns all options; documents of a user's own pipeline lie in no files."""
+        found = Job.resolved(self)
+        if self.workspace.of_pipeline:
+            of_texts = ("row", "sentence_splitter", "strips")
+            found["documents"] = {name: found["documents"][name] for name in of_texts}
+        return found
+
+    def describe_counts(self, counts: Mapping[str, Any]) -> str:
+        """Returns one line of what became of the documents."""
+        dropped = counts.get("dropped", {})
+        added = counts.get("documents_added", 0)
+        return (
+            f"documents: {counts['documents_read']} read, "
+            + (f"{added} added by --map, " if added else "")
+            + f"{counts['documents_written']} written, "
+            + f"{counts['documents_without_tokens']} without tokens"
+            + "".join(f", {number} dropped as {reason}" for reason, number in dropped.items())
+        )
+
     def load_objectives(self, classes: tuple[str, ...] = ()) -> list[Objective]:
         """Returns the objective of each split, with the copies that the split gets.
 

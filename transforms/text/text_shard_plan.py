@@ -9,7 +9,7 @@ from tempfile import SpooledTemporaryFile
 
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.content_sample import ContentSample, shared_contents
-from recordmill.transforms.dataset.error_budget import check_budget, say_rejected
+from recordmill.transforms.dataset.error_budget import UnfitOptionsError, check_budget, say_rejected
 from recordmill.transforms.dataset.labels import (
     check_class_count,
     class_names,
@@ -166,20 +166,20 @@ def _decide(job: TextJob, totals: ScatterTotals, split_bytes: list[int]) -> Shar
             causes = f"what rejects them, which {job.workspace.rejected_folder} lists"
         else:
             causes = "--documents and --splits"
-        raise RunError(
+        raise UnfitOptionsError(
             f"no text for split {', '.join(empty)}: {totals.documents_read} documents read, "
             f"{totals.documents_used} with tokens"
             + say_rejected(totals.rejected)
             + "".join(f", {count} dropped as {reason}" for reason, count in dropped.items())
-            + f"; check {causes}, and start anew with --overwrite"
+            + f"; check {causes}, and run again"
         )
     shards = count_shards(split_bytes, job.splits, job.shards)
     for i, spec in enumerate(job.splits):
         most = totals.chunks[i] * job.copies[i]  # no shard may be empty
         if spec.num_shards is not None and shards[i] > most:
-            raise RunError(
+            raise UnfitOptionsError(
                 f"{spec.name} has text for at most {most} shards, {shards[i]} were asked for; set "
-                "a smaller --num_shards and --overwrite"
+                "a smaller --num_shards and run again"
             )
         shards[i] = min(shards[i], most)
     return ShardPlan(

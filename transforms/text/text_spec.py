@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+from msgspec.structs import force_setattr
+
 from recordmill.records.errors import UsageError
 from recordmill.records.spec import Spec, option
 from recordmill.transforms.dataset.output_spec import (
@@ -44,6 +46,7 @@ Deduplication = Literal["none", "exact", "near"]
 MAX_NGRAM_SIZE = 16
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # of BERT
 _MAX_SEQ_LENGTH = 1 << 20
+_PREDICTIONS = 20  # of an example
 # R, S and X denoisers: short spans, the end of a row, long or many spans.
 UL2_DENOISERS = "0.15:3:1,0.15:8:1,0.25:1000000:1,0.5:3:1,0.5:8:1,0.15:64:1,0.5:64:1"
 
@@ -187,9 +190,10 @@ class Masked(ObjectiveOptions, frozen=True, kw_only=True):
     use_v2_feature_names: _V2Names = False
     use_position_id: _PositionIds = False
     max_predictions_per_seq: Annotated[int, option(
-        "Masked tokens of an example, at most.", ge=1, short="masked tokens of an example, at most",
+        "Masked tokens of an example, at most; where --max_seq_length is no more than the default, "
+        "it is one less than that.", ge=1, short="masked tokens of an example, at most",
         example="76"
-    )] = 20  # fmt: skip
+    )] = _PREDICTIONS  # fmt: skip
     masked_lm_prob: Annotated[float, option(
         "The share of tokens that are masked.", gt=0, lt=1, short="of tokens that are masked"
     )] = 0.15  # fmt: skip
@@ -205,6 +209,9 @@ class Masked(ObjectiveOptions, frozen=True, kw_only=True):
     def check(self) -> None:
         """Checks that an example has room for its predictions, and that words are replaced."""
         super().check()
+        if self.max_predictions_per_seq == _PREDICTIONS:  # which is for longer examples
+            most = min(_PREDICTIONS, self.max_seq_length - 1)
+            force_setattr(self, "max_predictions_per_seq", most)
         if self.max_predictions_per_seq >= self.max_seq_length:
             raise UsageError(
                 f"--max_predictions_per_seq must be below --max_seq_length={self.max_seq_length}, "

@@ -115,7 +115,8 @@ class WriteText(WriteElements):
     that lacks what the objective reads of it, such as its label, is a reject, listed in
     `_meta/rejected`. Which one `deduplicate` keeps of documents that are alike follows from their
     keys and contents, as elements have no order. `keep_fields` names those of `Document.fields`.
-    Statistics name texts that several splits have, as groups may cause it.
+    Statistics name texts that several splits have, as groups may cause it. What a tokenizer without
+    a file, or a task of your own, makes of documents is for `WriteExamples`.
     """
 
     @takes(WriteTextSpec)

@@ -172,7 +172,7 @@ def test_case_special_tokens_and_overwriting_have_an_effect(tmp_path: Path) -> N
     assert lines[:6] == tokens.split(",")
     assert {"Hello", "hello", "World"} <= set(lines)
     assert run_vocab(*flags) == 2
-    assert run_vocab(*flags, "--overwrite") == 0
+    assert run_vocab(*flags, "--overwrite", "--progress=none") == 0
     lines = output.read_text(encoding="utf-8").splitlines()
     assert "Hello" not in lines
     assert "world" in lines

@@ -97,6 +97,11 @@ CASES = (
         (QUOTED,),
         (((TEXT,), "--quoting is for CSV and TSV, and the input is plain text"),),
     ),
+    Case(
+        "--input_compression=gz",
+        ("--input={folder}/packed.txt",),
+        (((*DOCS, ID), "--input_compression=gz has no effect"),),
+    ),
     Case("--encoding=latin-1", (INVALID, REJECTS)),
     Case(
         "--encoding_errors=replace",
@@ -177,6 +182,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "linked/own.txt").write_text("the own words\n\n" * 9)
     (tmp_path / "outside.txt").write_text("other words\n\n" * 9)
     (tmp_path / "linked/other.txt").symlink_to("../outside.txt")
+    (tmp_path / "packed.txt").write_bytes(gzip.compress((tmp_path / "in.txt").read_bytes()))
     dense = b"the same words\n\n" + b" " * (70 << 20) + b"again\n"
     (tmp_path / "dense.txt.gz").write_bytes(gzip.compress(dense))
     return tmp_path

@@ -35,6 +35,9 @@ class SmallJob(Job):
     def planned_splits(self) -> list[tuple[str, int]]:
         return [(split, len(shards)) for split, shards in self.plan.items()]
 
+    def describe_counts(self, counts: Mapping[str, Any]) -> str:
+        return f"numbers: {counts['examples']} written"
+
     def statistics(self) -> JobStatistics:
         return _Sums()
 

@@ -139,6 +139,15 @@ def test_a_key_decides_position_and_split(tmp_path: Path) -> None:
     assert other != first
 
 
+def test_records_of_one_key_may_come_from_any_bundle(tmp_path: Path) -> None:
+    def document(element: Any) -> int:
+        return row_id(element) // 10
+
+    options = {"num_shards": 2, "key": document, "splits": {"train": 0.5, "test": 0.5}}
+    one = write(tmp_path / "a", rows(100), **options)
+    assert write(tmp_path / "b", rows(100)[::-1], bundles=7, **options) == one
+
+
 def test_deduplicate_across_bundles(tmp_path: Path) -> None:
     elements = [example(id=i % 30) for i in range(300)]
     one = write(tmp_path / "a", elements, deduplicate=True, num_shards=2)

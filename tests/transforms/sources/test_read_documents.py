@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sqlite3
 from collections import Counter
@@ -17,9 +18,11 @@ from apache_beam.metrics import MetricsFilter
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.spec import naming_arguments
 from recordmill.records.state import convert
 from recordmill.transforms import Document, ReadDocuments
 from recordmill.transforms.dataset.rejects import Reject
+from recordmill.transforms.sources.input_spec import SOURCE_ARGUMENTS
 from recordmill.transforms.sources.read_documents import DocumentReader, list_items
 from recordmill.transforms.sources.read_documents import _ReadDocumentsDoFn as ReadDoFn
 from recordmill.transforms.sources.work_items import SourceRange
@@ -59,6 +62,17 @@ def test_all_formats_whatever_the_ranges(folder: Path) -> None:
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         found = pipeline | ReadDocuments(f"{folder}/*", item_bytes=3000)
         assert_that(found, equal_to(whole))
+
+
+def test_names_need_not_say_how_files_are_compressed(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(gzip.compress(b"one\n\ntwo\n"))
+    found = read(f"{tmp_path}/a.txt", input_compression="gz")
+    assert [each.text.strip() for each in found] == ["one", "two"]
+    with (
+        pytest.raises(UsageError, match="does not say so; give input_compression='gz'"),
+        naming_arguments(SOURCE_ARGUMENTS),
+    ):
+        read(f"{tmp_path}/a.txt")
 
 
 def test_saved_datasets_are_named_by_their_folders(tmp_path: Path) -> None:

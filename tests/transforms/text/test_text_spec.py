@@ -266,7 +266,7 @@ def test_specs_are_given_by_name_and_travel() -> None:
     spec = Mlm(packing="concat", max_seq_length=64)
     assert pickle.loads(pickle.dumps(spec)) == spec
     with pytest.raises(UsageError, match="max_predictions_per_seq must be below"):
-        replace(spec, max_seq_length=16)
+        replace(spec, max_seq_length=16, max_predictions_per_seq=16)
 
 
 def test_nothing_heavy_is_imported() -> None:
@@ -279,3 +279,9 @@ def test_nothing_heavy_is_imported() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )  # fmt: skip
     assert found.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(("length", "most"), [(8, 7), (16, 15), (20, 19), (21, 20), (512, 20)])
+def test_a_short_example_has_fewer_predictions_by_default(length: int, most: int) -> None:
+    assert Bert(max_seq_length=length).max_predictions_per_seq == most
+    assert Mlm(max_seq_length=length).max_predictions_per_seq == most

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines.command_line import main
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, WrongElementError
 from recordmill.transforms import (
     T5,
     Bert,
@@ -319,6 +321,39 @@ def test_padding_of_another_id_than_the_tokenizers_is_logged(
     assert "--" not in caplog.text
 
 
+def test_a_pipeline_ends_with_the_summary_of_the_command(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str], vocab_file: str
+) -> None:
+    gpt, output = {"objective": Gpt(max_seq_length=32), "num_shards": 1}, tmp_path / "ds"
+    write(output, documents(20), **gpt)
+    own = capsys.readouterr().out
+    config = json.loads((output / "_meta/manifest.json").read_text())["config"]
+    assert config["documents"].keys() == {"row", "sentence_splitter", "strips"}
+    assert (config["objective"]["name"], config["objective"]["max_seq_length"]) == ("gpt", 32)
+    assert str(config).count("max_seq_length") == 1
+    assert "seqio" not in str(config)
+    (tmp_path / "in.txt").write_text("\n\n".join(each.text for each in documents(20)))
+    flags = ["--task=gpt", "--max_seq_length=32", "--num_shards=1", "--overwrite"]
+    files = [f"--input={tmp_path}/in.txt", f"--output={output}", f"--tokenizer={vocab_file}"]
+    assert main(["text", *files, *flags]) == 0
+    *summary, speed = capsys.readouterr().out.splitlines()
+    assert own.splitlines() == summary
+    assert own.startswith(f"{output}  train: ")
+    assert "B/s of input" in speed
+
+
+def test_a_summary_is_logged_where_logs_are_asked_for(
+    write: Write,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with caplog.at_level(logging.INFO, "recordmill"):
+        write(tmp_path / "ds", documents(5), objective=Gpt(max_seq_length=32))
+    assert caplog.messages[-1].startswith(f"{tmp_path}/ds  train: ")
+    assert str(tmp_path) not in capsys.readouterr().out
+
+
 def test_a_dataset_is_replaced_only_when_asked_for(
     write: Write, vocab_file: str, tmp_path: Path
 ) -> None:
@@ -330,10 +365,16 @@ def test_a_dataset_is_replaced_only_when_asked_for(
 
 
 def test_a_failing_pipeline_leaves_no_dataset_and_can_be_run_again(
-    write: Write, tmp_path: Path
+    write: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(Exception, match="WriteText takes Documents"):
+    with pytest.raises(WrongElementError, match="WriteText takes Documents") as error:
         write(tmp_path / "ds", [*documents(10), 7], bundles=3)
+    # The line comes before the traceback, which is the only one.
+    assert [(each.name, each.getMessage()) for each in caplog.records] == [
+        ("recordmill", str(error.value))
+    ]
+    assert "while running" not in str(error.value)
+    assert error.value.__context__ is None
     assert not (tmp_path / "ds/_SUCCESS").exists()
     assert not (tmp_path / "ds/train").exists()
     again = write(tmp_path / "ds", documents(10), num_shards=1)

@@ -21,6 +21,7 @@ from recordmill.records.spec import (
 from recordmill.records.state import convert
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.rejects import REASONS
+from recordmill.transforms.dataset.run_errors import one_line_first
 from recordmill.transforms.elements import Box, Image
 from recordmill.transforms.images.decoding import ImageRejectedError
 from recordmill.transforms.images.image_elements import image_size, read_boxes, read_data
@@ -191,7 +192,7 @@ class _ListImagesDoFn(beam.DoFn):
 
     def process(self, impulse: bytes) -> Iterator[ListedImages]:
         del impulse
-        with naming_arguments(python_names(ReadImagesSpec)):
+        with one_line_first(), naming_arguments(python_names(ReadImagesSpec)):
             yield from list_references(self._source)
 
 
@@ -207,7 +208,7 @@ class _ReadImagesDoFn(beam.DoFn):
         self._reader.close()
 
     def process(self, listed: ListedImages) -> Iterator[Image]:
-        with naming_arguments(python_names(ReadImagesSpec)):
+        with one_line_first(), naming_arguments(python_names(ReadImagesSpec)):
             yield from self._read(listed)
 
     def _read(self, listed: ListedImages) -> Iterator[Image]:
