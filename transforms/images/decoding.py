@@ -217,16 +217,11 @@ def decode_opened(opened: OpenImage, *, channels: Literal[1, 3], shrink: int = 1
             shrink = 1
         image.load()
         converted = _without_transparency(_convert(image, channels))
-        turn = header.turn
-        if header.format == "TIFF":  # which alone Pillow has turned already
-            turn = 1 if turn == header.orientation else _BACK.get(header.orientation, 1)
-        if turn in _TURNS:
-            converted = converted.transpose(_TURNS[turn])
-    return Decoded(header, converted, shrink)
+        return Decoded(header, _turn(converted, header, header.turn), shrink)
 
 
 def decode_mask(data: bytes, spec: DecodeSpec) -> tuple[Header, Image.Image]:
-    """Decodes a mask: mode "L", a class a pixel, not turned.
+    """Decodes a mask: mode "L", a class a pixel, as it is stored: its own EXIF turns nothing.
 
     A palette's numbers are the classes, as in Pascal VOC; 1-bit masks have 0 and 1; values of 16
     or 32 bits must be below 256. Masks in colours are accepted where they are grey.
@@ -237,7 +232,7 @@ def decode_mask(data: bytes, spec: DecodeSpec) -> tuple[Header, Image.Image]:
     with rejecting():
         image, header = _open(data, spec)
         image.load()
-        return header, _classes(image)
+        return header, _turn(_classes(image), header, 1)
 
 
 def from_pixels(data: bytes, shape: tuple[int, ...], *, channels: Literal[1, 3]) -> Decoded:
@@ -342,6 +337,13 @@ def _convert(image: Image.Image, channels: int) -> Image.Image:
     if image.mode in ("P", "PA", "RGBA", "CMYK", "LAB") and mode == "L":
         image = image.convert("RGB")
     return image.convert(mode)
+
+
+def _turn(image: Image.Image, header: Header, turn: int) -> Image.Image:
+    """Returns a loaded image with this turn, 1 or EXIF's, of its stored pixels."""
+    if header.format == "TIFF":  # which alone Pillow has turned already
+        turn = 1 if turn == header.orientation else _BACK.get(header.orientation, 1)
+    return image.transpose(_TURNS[turn]) if turn in _TURNS else image
 
 
 def _without_transparency(image: Image.Image) -> Image.Image:

@@ -117,7 +117,8 @@ def prepare(
     counts["images_passed" if written.passed else "images_encoded"] = 1
     if header.orientation != 1:
         counts["images_unturned" if header.turn == 1 else "images_turned"] = 1
-        if not spec.drawn_on and (reference.objects or mask is not None):
+        has_boxes = spec.task == "detection" and bool(reference.objects)
+        if not spec.drawn_on and (has_boxes or mask is not None):
             counts["images_turned_unclear"] = 1
     return Prepared(
         name=reference.name,

@@ -137,14 +137,22 @@ class TestOrientation:
     @pytest.mark.parametrize("orientation", range(2, 9))
     @pytest.mark.parametrize("drawn_on", ["stored", "shown"])
     @pytest.mark.parametrize("how", ["upright", "keep"])
-    def test_masks_are_where_the_pixels_are(self, orientation, drawn_on, how):
+    @pytest.mark.parametrize(
+        ("form", "own"), [("PNG", None), ("PNG", 6), ("TIFF", None), ("TIFF", 3), ("TIFF", 6)]
+    )
+    def test_masks_are_where_the_pixels_are(self, orientation, drawn_on, how, form, own):
+        """The orientation of a mask's own says nothing."""
         data, shown, _ = marked("PNG", orientation)
         stored = np.zeros((48, 64), np.uint8)
         stored[30:42, 4:20] = 1
         mask = shown if drawn_on == "shown" else Image.fromarray(stored)
         using = work("segmentation", decode=DecodeSpec(orientation=how), drawn_on=drawn_on)
         reference = ImageReference("a/b", StoredBytes("/x"), mask=StoredBytes("/y"))
-        found = prepare(reference, data, encoded(mask, "PNG"), using, key=5, copy=None)
+        exif = Image.Exif()
+        if own:
+            exif[0x0112] = own
+        mask_data = encoded(mask, form, exif=exif)
+        found = prepare(reference, data, mask_data, using, key=5, copy=None)
         red = np.asarray(opened(found))[..., 0] > 127
         np.testing.assert_array_equal(found.mask, red)
 
@@ -180,6 +188,8 @@ class TestOrientation:
             using = work("detection", drawn_on=drawn_on)
             counts = make(turned_jpeg(orientation), using, objects=some).counts
             assert counts.get("images_turned_unclear", 0) == unclear
+        counts = make(turned_jpeg(6), objects=objects).counts  # a classification writes no boxes
+        assert counts == {"images_encoded": 1, "images_turned": 1}
 
     def test_a_mask_of_the_other_picture_names_the_flag(self):
         mask = encoded(Image.new("L", (32, 48)), "PNG")
