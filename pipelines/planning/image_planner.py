@@ -148,7 +148,8 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
             with naming_flags():
                 images = structs.replace(images, labels=labels)
             self.job = replace(self.job, images=images, splits=splits)
-            self.job = replace(self.job, augment_splits=augmented_splits(self.job))
+            wanted = self._request.given.get("augment_splits")
+            self.job = replace(self.job, augment_splits=augmented_splits(self.job, wanted))
             if self.job.images.augmentation:
                 print(describe_copies(self.job), file=sys.stderr)
             yield ImageInventory(

@@ -48,8 +48,8 @@ class ImageJob(Job):
       images: what is done to each image; its labels are complete once the input was listed.
       copies: augmented copies of each image.
       keep_original: the untouched image is written too.
-      augment_splits: the splits whose images are augmented; the others get each image once, as it
-        is.
+      augment_splits: the splits whose images are augmented, known once all splits are; the others
+        get each image once, as it is.
       statistics_images: how many images of the first split the channels' mean and deviation are
         computed from; None is all of them.
 
