@@ -81,12 +81,16 @@ class ImageRejectedError(Exception):
     Attributes:
       reason: a key of `rejects.REASONS`.
       detail: the values found, one line.
+      size: `(width, height)` of a mask or region that is not of the image's; None for all else.
     """
 
-    def __init__(self, reason: str, detail: str = "") -> None:
+    def __init__(
+        self, reason: str, detail: str = "", *, size: tuple[int, int] | None = None
+    ) -> None:
         super().__init__(reason, detail)
         self.reason = reason
         self.detail = " ".join(detail.split())
+        self.size = size
 
 
 @dataclass(frozen=True, slots=True)
