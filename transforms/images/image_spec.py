@@ -431,7 +431,7 @@ class ImageSpec(Spec, frozen=True, dict=True):
       mask_classes: what the values of masks mean.
       write_augmentations: what was drawn becomes a feature, `image/augmentation`.
       drawn_on: the picture that annotations were drawn on: as it is "stored", or as EXIF has it
-        "shown"; "" is stored, with a warning.
+        "shown"; "" is stored, with a warning. `ReadImages` needs the same value.
       min_visible: the share of a box that must be visible for an object to be kept, in [0, 1].
       max_drawn_pixels: for the regions of an image, see `masks.DrawingLimit`.
 
