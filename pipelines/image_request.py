@@ -82,7 +82,6 @@ def image_request(spec: ImagesSpec, functions: Sequence[UserFunction] = ()) -> I
         images=images,
         copies=spec.copies,
         keep_original=spec.keep_original,
-        augment_splits=spec.augment_splits,
         statistics_images=spec.statistics_images,
         map=map_spec(spec.map, functions),
     )

@@ -71,7 +71,11 @@ from recordmill.transforms.images.shard_cutting import (
     cut_shards,
     expected_record_bytes,
 )
-from recordmill.transforms.images.source_spec import SourceSpec, check_layout
+from recordmill.transforms.images.source_spec import (
+    LAYOUTS_OF_PATTERNS,
+    SourceSpec,
+    check_layout,
+)
 from recordmill.transforms.sources.work_item_files import write_work_items
 
 _LABEL_IN_NAME = r"^(.+?)[._-].+\."  # also of cat.17.jpg
@@ -151,7 +155,8 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
             with naming_flags():
                 images = structs.replace(images, labels=labels)
             self.job = replace(self.job, images=images, splits=splits)
-            self.job = replace(self.job, augment_splits=augmented_splits(self.job))
+            wanted = self._request.given.get("augment_splits")
+            self.job = replace(self.job, augment_splits=augmented_splits(self.job, wanted))
             if self.job.images.augmentation:
                 print(describe_copies(self.job), file=sys.stderr)
             yield ImageInventory(
@@ -211,7 +216,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
             if not names:
                 raise UsageError(
                     "--task=classification needs labels, and the input has none; see --annotations "
-                    f"and --labels, or --label_pattern{_in_names(summary.names)}"
+                    f"and --labels{_in_names(self.source, summary.names)}"
                 )
             if summary.same_stem:
                 self.note(
@@ -306,12 +311,17 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
         return ImageOutline(self.job, self.source, inventory, images, workers=workers)
 
 
-def _in_names(names: Iterable[str]) -> str:
-    """Returns the pattern of a label in the name of an image, as a flag's value, "" for none."""
-    for name in (path.rpartition("/")[2] for path in names):
-        if found := re.match(_LABEL_IN_NAME, name):
-            return f"='{_LABEL_IN_NAME}', which takes {found[1]} of {name}"
-    return " where names of files have them"
+def _in_names(spec: SourceSpec, names: Iterable[str]) -> str:
+    """Returns --label_pattern as advice, if possible with a pattern; "" where it is refused."""
+    if spec.annotations or spec.layout not in LAYOUTS_OF_PATTERNS:
+        return ""
+    matches = (re.match(_LABEL_IN_NAME, path.rpartition("/")[2]) for path in names)
+    found = [match for match in matches if match]
+    if len({match[1] for match in found}) < 2:  # such as IMG_0001.jpg and IMG_0002.jpg
+        return ", or --label_pattern where names of files have them"
+    return (
+        f", or --label_pattern='{_LABEL_IN_NAME}', which takes {found[0][1]} of {found[0].string}"
+    )
 
 
 def _refuse_numbers(names: list[str]) -> None:

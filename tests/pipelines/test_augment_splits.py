@@ -120,6 +120,10 @@ def test_the_estimate_counts_copies_by_split(
         ),
         (("--augment_splits=all",), "--augment_splits=all must go with --augmentations, got none"),
         (
+            ("--augment_splits=train",),
+            "--augment_splits=train must go with --augmentations, got none",
+        ),
+        (
             ("--augment_splits=train,", "--augmentations=flip"),
             "--augment_splits must name each once, got train,",
         ),
@@ -148,23 +152,34 @@ def test_a_dataset_without_train_is_not_silently_unaugmented(
         "--augmentations must go with --augment_splits where no split is called train (pictures): "
         "give --augment_splits=all, or the names of some" in capsys.readouterr().err
     )
+    assert run(photos, tmp_path / "ds", *flags, "--augment_splits=train") == 2
+    assert (
+        "--augment_splits=train must name splits of this dataset (pictures), got 'train'; give "
+        "all, or the names of some" in capsys.readouterr().err
+    )
     assert run(photos, tmp_path / "ds", *flags, "--augment_splits=pictures") == 0
     assert records_by_split(tmp_path / "ds") == {"pictures": 120}
 
 
-def test_without_train_a_split_whose_name_begins_so_is_augmented(
+def test_without_train_trainval_is_augmented(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     splits = (
-        f"{path},{('trainval', 'test')[i % 4 > 0]}" for i, path in enumerate(photos.rglob("*.jpg"))
+        f"{path},{('trainval', 'test', 'train_eval', 'test')[i % 4]}"
+        for i, path in enumerate(photos.rglob("*.jpg"))
     )
     (tmp_path / "t.csv").write_text("\n".join(["path,split", *splits]))
     flags = (f"--annotations={tmp_path}/t.csv", "--split_from=split", "--labels=none")
     assert run(photos, tmp_path / "plain", *flags) == 0
-    assert records_by_split(tmp_path / "plain") == {"trainval": 10, "test": 30}
+    assert records_by_split(tmp_path / "plain") == {
+        "trainval": 10, "test": 20, "train_eval": 10,
+    }  # fmt: skip
     assert run(photos, tmp_path / "ds", *flags, *AUGMENTED) == 0
-    assert records_by_split(tmp_path / "ds") == {"trainval": 30, "test": 30}
-    assert "in test: one unaugmented copy; trainval: 3 augmented" in capsys.readouterr().err
+    assert records_by_split(tmp_path / "ds") == {"trainval": 30, "test": 20, "train_eval": 10}
+    error = capsys.readouterr().err
+    assert "in test, train_eval: one unaugmented copy; trainval: 3 augmented" in error
+    assert run(photos, tmp_path / "no", *flags, *AUGMENTED, "--augment_splits=train") == 2
+    assert "(test, train_eval, trainval), got 'train'" in capsys.readouterr().err
 
 
 @pytest.mark.slow

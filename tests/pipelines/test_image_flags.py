@@ -198,6 +198,8 @@ REFUSED: list[tuple[str, tuple[str, ...], str]] = [
     ("photos", (), "--label_offset=1"),
     ("idx", (), "--gif=reject"),
     ("idx", (), "--orientation=keep"),
+    ("idx", ("--image_size=16x16",), "--quality=50"),
+    ("fixed", (), "--quality=50"),
     ("photos", (), "--drawn_on=shown"),
     ("sized", (), "--no_check"),
     ("photos", ("--encoding=JPEG",), "--no_check"),

@@ -341,10 +341,17 @@ def test_labels_in_the_names_of_files_lead_to_the_flag(
     (pattern,) = re.findall(r"--label_pattern='(.+)'", error)
     assert run(tmp_path / "in", tmp_path / "ds", f"--label_pattern={pattern}") == 0
     assert (tmp_path / "ds/labels.txt").read_text() == "n01440764\nn01443537\n"
-    for path in (tmp_path / "in").iterdir():
-        path.rename(path.with_name(f"{path.stat().st_size}.jpg"))
+    for number, path in enumerate(sorted((tmp_path / "in").iterdir())):  # as cameras name them
+        path.rename(path.with_name(f"IMG_{number:04d}.jpg"))
     assert run(tmp_path / "in", tmp_path / "other") == 2
     assert "--label_pattern where names of files have them" in capsys.readouterr().err
+    pictures = [{"id": n, "file_name": f"IMG_000{n}.jpg"} for n in range(3)]
+    coco = {"images": pictures, "annotations": [], "categories": []}
+    (tmp_path / "coco.json").write_text(json.dumps(coco))
+    assert run(tmp_path / "in", tmp_path / "other", f"--annotations={tmp_path}/coco.json") == 2
+    error = capsys.readouterr().err
+    assert "--task=classification needs labels" in error
+    assert "--label_pattern" not in error
 
 
 def test_images_that_a_table_does_not_name_lead_to_a_narrower_input(

@@ -16,7 +16,7 @@ from recordmill.pipelines.command_line import main
 
 from ..conftest import make_vocabulary
 from ..pictures import encoded, jpeg, turned_jpeg
-from .jobs import TEXT, shard_bytes
+from .jobs import TEXT, manifest, shard_bytes
 
 
 def statistics(dataset: Path) -> dict[str, Any]:
@@ -284,7 +284,15 @@ def test_images_that_exif_turns_are_counted_and_their_boxes_asked_about(
         task = ("--task=detection", "--num_shards=1", *flags)
         assert images(tmp_path / "boxes.csv", tmp_path / "out" / name, *task) == 0
         assert [rule for rule, _ in rules(tmp_path / "out" / name)] == warned
-        assert f"images of train: {said}" in capsys.readouterr().out
+        assert f"examples of train: {said}" in capsys.readouterr().out
+    # The stored picture is the default, so to say so later builds nothing anew.
+    shards = manifest(tmp_path / "out/turned")["shards"]
+    for flag, status in (("--drawn_on=stored", 0), ("--drawn_on=shown", 2)):
+        task = ("--task=detection", "--num_shards=1", flag)
+        assert images(tmp_path / "boxes.csv", tmp_path / "out/turned", *task) == status
+        captured = capsys.readouterr()
+        assert ("is complete" in captured.out + captured.err) == (status == 0), captured
+    assert manifest(tmp_path / "out/turned")["shards"] == shards
 
 
 def test_an_input_without_any_image_that_can_be_used_names_one(

@@ -84,7 +84,7 @@ def describe_statistics(statistics: Mapping[str, Any]) -> Iterator[tuple[str, st
             yield f"objects of {split}", objects
         for key, word in _TURNED.items():
             if key in sums:
-                yield f"images of {split}", f"{sums[key]:,} of {sums['examples']:,} {word}"
+                yield f"examples of {split}", f"{sums[key]:,} of {sums['examples']:,} {word}"
         if sums.get("masks"):
             without = sums["masks_without_object"]
             yield f"masks of {split}", f"{sums['masks']:,}, {without:,} of them without an object"

@@ -166,10 +166,10 @@ def _of_images(split: str, sums: Mapping[str, Any]) -> Iterator[StatisticsWarnin
     if unclear:
         yield StatisticsWarning(
             "drawn_on", split, unclear,
-            f"annotated images of {split} that their EXIF orientation turns: {unclear}. Their "
-            "boxes and masks were taken as drawn on the pictures as stored, and many tools draw "
-            "them on pictures as shown: look at some, then give --drawn_on=shown, or "
-            "--drawn_on=stored where all is right",
+            f"{unclear} of {sums['examples']} examples of {split} have boxes or masks, and an EXIF "
+            "orientation that turns the image. They were taken as drawn on the pictures as stored, "
+            "and many tools draw them on pictures as shown: look at some, then give "
+            "--drawn_on=shown, or --drawn_on=stored where all is right, which builds nothing anew",
         )  # fmt: skip
     boxes = sums.get("objects", 0)
     reasons = ("inverted", "empty", "outside")
@@ -183,11 +183,13 @@ def _of_images(split: str, sums: Mapping[str, Any]) -> Iterator[StatisticsWarnin
         )  # fmt: skip
     clipped = sums.get("boxes_clipped", 0)
     if clipped > MAX_CLIPPED * (boxes + dropped):
+        turns = sums.get("images_turned", 0) + sums.get("images_unturned", 0)
+        turned = ", and --drawn_on, because EXIF turns some images" if turns else ""
         yield StatisticsWarning(
             "boxes_clipped", split, clipped,
             f"{clipped} of {dropped + boxes} boxes of {split} reach beyond their images, and are "
             "clipped: their numbers may mean something else. Check --box_format (xywh is not "
-            "xyxy) and --box_units",
+            f"xyxy) and --box_units{turned}",
         )  # fmt: skip
 
 

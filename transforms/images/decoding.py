@@ -86,12 +86,16 @@ class ImageRejectedError(Exception):
     Attributes:
       reason: a key of `rejects.REASONS`.
       detail: the values found, one line.
+      size: `(width, height)` of a mask or region that is not of the image's; None for all else.
     """
 
-    def __init__(self, reason: str, detail: str = "") -> None:
+    def __init__(
+        self, reason: str, detail: str = "", *, size: tuple[int, int] | None = None
+    ) -> None:
         super().__init__(reason, detail)
         self.reason = reason
         self.detail = " ".join(detail.split())
+        self.size = size
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,16 +224,11 @@ def decode_opened(opened: OpenImage, *, channels: Literal[1, 3], shrink: int = 1
             shrink = 1
         image.load()
         converted = _without_transparency(_convert(image, channels))
-        turn = header.turn
-        if header.format == "TIFF":  # which alone Pillow has turned already
-            turn = 1 if turn == header.orientation else _BACK.get(header.orientation, 1)
-        if turn in _TURNS:
-            converted = converted.transpose(_TURNS[turn])
-    return Decoded(header, converted, shrink)
+        return Decoded(header, _turn(converted, header, header.turn), shrink)
 
 
 def decode_mask(data: bytes, spec: DecodeSpec) -> tuple[Header, Image.Image]:
-    """Decodes a mask: mode "L", a class a pixel, not turned.
+    """Decodes a mask: mode "L", a class a pixel, as it is stored: its own EXIF turns nothing.
 
     A palette's numbers are the classes, as in Pascal VOC; 1-bit masks have 0 and 1; values of 16
     or 32 bits must be below 256, and those of a PGM are as stored, whatever their largest is. Masks
@@ -242,7 +241,7 @@ def decode_mask(data: bytes, spec: DecodeSpec) -> tuple[Header, Image.Image]:
         image, header = _open(data, spec)
         unscale = ppm_scale(image)
         image.load()
-        return header, _classes(image, unscale)
+        return header, _turn(_classes(image, unscale), header, 1)
 
 
 def from_pixels(data: bytes, shape: tuple[int, ...], *, channels: Literal[1, 3]) -> Decoded:
@@ -359,6 +358,13 @@ def _convert(image: Image.Image, channels: int) -> Image.Image:
     if image.mode in ("P", "PA", "RGBA", "CMYK", "LAB") and mode == "L":
         image = image.convert("RGB")
     return image.convert(mode)
+
+
+def _turn(image: Image.Image, header: Header, turn: int) -> Image.Image:
+    """Returns a loaded image with this turn, 1 or EXIF's, of its stored pixels."""
+    if header.format == "TIFF":  # which alone Pillow has turned already
+        turn = 1 if turn == header.orientation else _BACK.get(header.orientation, 1)
+    return image.transpose(_TURNS[turn]) if turn in _TURNS else image
 
 
 def _without_transparency(image: Image.Image) -> Image.Image:

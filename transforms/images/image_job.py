@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec import structs
 
 from recordmill.records.errors import RunError, UsageError, at_least
 from recordmill.records.schema import Schema
@@ -48,8 +49,8 @@ class ImageJob(Job):
       images: what is done to each image; its labels are complete once the input was listed.
       copies: augmented copies of each image.
       keep_original: the untouched image is written too.
-      augment_splits: the splits whose images are augmented; the others get each image once, as it
-        is.
+      augment_splits: the splits whose images are augmented, known once all splits are; the others
+        get each image once, as it is.
       statistics_images: how many images of the first split the channels' mean and deviation are
         computed from; None is all of them.
 
@@ -87,6 +88,13 @@ class ImageJob(Job):
         if not self.images.augmentation or split not in self.augment_splits:
             return (None,)
         return (*([None] if self.keep_original else []), *range(1, self.copies + 1))
+
+    def fingerprint_options(self) -> dict[str, Any]:
+        """Returns the options that decide bytes; an unset --drawn_on is the stored picture."""
+        if self.images.drawn_on != "stored":
+            return Job.fingerprint_options(self)
+        unset = structs.replace(self.images, drawn_on="")
+        return Job.fingerprint_options(replace(self, images=unset))
 
     def schema(self) -> Schema:
         """Returns the schema of the records."""

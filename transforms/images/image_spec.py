@@ -431,7 +431,7 @@ class ImageSpec(Spec, frozen=True, dict=True):
       mask_classes: what the values of masks mean.
       write_augmentations: what was drawn becomes a feature, `image/augmentation`.
       drawn_on: the picture that annotations were drawn on: as it is "stored", or as EXIF has it
-        "shown"; "" is stored, with a warning.
+        "shown"; "" is stored, with a warning. `ReadImages` needs the same value.
       min_visible: the share of a box that must be visible for an object to be kept, in [0, 1].
       max_drawn_pixels: for the regions of an image, see `masks.DrawingLimit`.
 
@@ -630,9 +630,9 @@ _ImageCopies = Annotated[int, option(
     "Augmented copies of each image.", ge=1, group="augmentation",
     short="augmented copies of each image", value="N", example="4"
 )]  # fmt: skip
-_AugmentSplits = Annotated[tuple[str, ...], option(
+_AugmentSplits = Annotated[tuple[str, ...] | None, option(
     "The splits whose images are augmented; the others get one copy of each image, as it is, "
-    "because a model is measured on them. Without a split train, those whose names begin so.",
+    "because a model is measured on them. Unset: train, or without it trainval and training.",
     group="augmentation", value="all | NAME,…", split="comma", example="train,extra"
 )]  # fmt: skip
 _KeepOriginal = Annotated[
@@ -741,7 +741,7 @@ class ImagesSpec(Spec, frozen=True, kw_only=True):
       statistics: of channels: "none", "sample" or "full".
       statistics_sample: images of a sample; None is 1000.
       copies: augmented copies of each image.
-      augment_splits: whose images are augmented, or ("all",).
+      augment_splits: whose images are augmented, or ("all",); None is the usual ones.
       keep_original: write the untouched image too.
     """
 
@@ -775,7 +775,7 @@ class ImagesSpec(Spec, frozen=True, kw_only=True):
         example="5000"
     )] = None  # fmt: skip
     copies: _ImageCopies = 1
-    augment_splits: _AugmentSplits = ("train",)
+    augment_splits: _AugmentSplits = None
     keep_original: _KeepOriginal = False
 
     def check(self) -> None:
@@ -784,7 +784,7 @@ class ImagesSpec(Spec, frozen=True, kw_only=True):
         force_setattr(self, "images", replace(self.images, channels=channels))
         images, source = self.images, self.source
         labels, task = source.labels_from, images.task
-        if not self.augment_splits:
+        if self.augment_splits == ():
             raise UsageError("--augment_splits must be all, or names with commas between, got none")
         if self.statistics_sample is not None and self.statistics != "sample":
             raise UsageError(
@@ -899,7 +899,7 @@ class WriteImagesSpec(Spec, frozen=True, kw_only=True):
     dataset: ImagesWriteSpec = ImagesWriteSpec()
     copies: _ImageCopies = 1
     keep_original: _KeepOriginal = False
-    augment_splits: _AugmentSplits = ("train",)
+    augment_splits: _AugmentSplits = None
     statistics: _Statistics = "none"
     statistics_sample: Annotated[int, option("Images of a sample.", ge=1)] = SAMPLE_IMAGES
     max_rejected: MaxRejected = 0.0

@@ -117,8 +117,9 @@ def check_region(region: Region, height: int, width: int) -> None:
 def _counts(region: Region, height: int, width: int) -> list[int]:
     """Returns the lengths of runs of zeros and ones, in turn, down the columns."""
     if region.size not in ((0, 0), (height, width)):
+        size = region.size[1], region.size[0]
         raise ImageRejectedError(
-            "broken_mask", f"a region of {region.size[1]} x {region.size[0]} pixels"
+            "broken_mask", f"a region of {size[0]} x {size[1]} pixels", size=size
         )
     if region.encoding == "runs":
         counts = _severstal_counts(region.runs, height * width)

@@ -111,14 +111,16 @@ def prepare(
         objects, counts = _objects(reference, spec, transform)
         mask = _mask(reference, mask_bytes, spec, transform)
     except ImageRejectedError as error:
-        if header.orientation >= 5 and error.reason in ("broken_mask", "mask_size"):
-            hint = f"{error.detail}; EXIF turns the image, see --drawn_on"
-            raise ImageRejectedError(error.reason, hint) from error
-        raise
+        other: DrawnOn = "stored" if spec.drawn_on == "shown" else "shown"
+        if error.size != header.annotated_size(other):
+            raise
+        hint = f"{error.detail}; EXIF turns the image: see --drawn_on={other}"
+        raise ImageRejectedError(error.reason, hint) from error
     counts["images_passed" if written.passed else "images_encoded"] = 1
     if header.orientation != 1:
         counts["images_unturned" if header.turn == 1 else "images_turned"] = 1
-        if not spec.drawn_on and (reference.objects or mask is not None):
+        has_boxes = spec.task == "detection" and bool(reference.objects)
+        if not spec.drawn_on and (has_boxes or mask is not None):
             counts["images_turned_unclear"] = 1
     return Prepared(
         name=reference.name,
@@ -270,6 +272,7 @@ def _mask(
         raise ImageRejectedError(
             "mask_size",
             f"mask of {mask.shape[1]} x {mask.shape[0]}, image of {width} x {height}",
+            size=(mask.shape[1], mask.shape[0]),
         )
     return transform_mask(mask, transform)
 

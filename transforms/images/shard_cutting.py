@@ -32,25 +32,29 @@ def expected_record_bytes(spec: ImageSpec, image: ImageReference) -> int:
     return _FEATURE_BYTES + (size if size >= 0 else UNKNOWN_BYTES) + mask
 
 
-def augmented_splits(job: ImageJob) -> tuple[str, ...]:
-    """Returns the splits whose images are augmented, of those that --augment_splits names.
+def augmented_splits(job: ImageJob, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Returns the splits whose images are augmented.
+
+    Args:
+      job: the job; its splits are complete.
+      wanted: what --augment_splits names; None where it is not given.
 
     Raises:
-      UsageError: the flag names none of the dataset's splits, or it has no effect.
+      UsageError: the flag names a split that there is not, it has no effect, or it is needed.
     """
     names = tuple(split.name for split in job.splits)
-    wanted = job.augment_splits
     if not job.images.augmentation:
-        if wanted != USUAL_SPLITS[:1]:
+        if wanted:
             raise UsageError(
                 f"--augment_splits={','.join(wanted)} must go with --augmentations, got none"
             )
         return ()
     if wanted == ("all",):
         return names
-    if wanted == USUAL_SPLITS[:1] and "train" not in names:
-        # Such as trainval; a split that is not called so may be one that models are measured on.
-        wanted = tuple(name for name in names if name.startswith("train"))
+    if wanted is None:
+        # A split of any other name, such as train_eval, may be one that models are measured on.
+        usual = ("train",) if "train" in names else ("trainval", "training")
+        wanted = tuple(name for name in names if name in usual)
         if not wanted:
             raise UsageError(
                 "--augmentations must go with --augment_splits where no split is called train "

@@ -38,6 +38,7 @@ Layout = Literal[
 ]  # fmt: skip
 # Those of encoded images in files or archives.
 _ENCODED = ("coco", "dagm", "flat", "folders", "pairs", "severstal", "table", "voc", "yolo")
+LAYOUTS_OF_PATTERNS = ("flat", "folders", "pairs")
 # Option -> the layouts that it says something of; other options are for all of them.
 _OF_LAYOUTS = {
     "annotations": ("coco", "severstal", "table", "voc"),
@@ -47,13 +48,14 @@ _OF_LAYOUTS = {
     "path_field": ("table",),
     "label_field": ("table", "webdataset"),
     "label_delimiter": ("table",),
-    "label_pattern": ("flat", "folders", "pairs"),
+    "label_pattern": LAYOUTS_OF_PATTERNS,
     "label_folder": ("folders", "table"),
     "keep_fields": ("table", "webdataset"),
     "box_format": ("table",),
     "box_units": ("coco", "table", "voc"),
     "max_objects": ("coco", "table", "voc", "yolo"),
-    **dict.fromkeys(("drawn_on", "orientation"), (*_ENCODED, "webdataset")),
+    # Raw pixels are written as PNG, and no EXIF turns them.
+    **dict.fromkeys(("drawn_on", "orientation", "quality"), (*_ENCODED, "webdataset")),
     **dict.fromkeys(("gif", "max_scans", "max_metadata_bytes", "max_pixels", "no_check"), _ENCODED),
 }
 _NEEDED = {
@@ -412,7 +414,8 @@ class ReadImagesSpec(SourceSpec, frozen=True, kw_only=True):
 
     Attributes:
       split: of which images are read; "" is all, and each then names its own.
-      drawn_on: see `ImageSpec`; boxes in fractions and regions are in pixels of that picture.
+      drawn_on: see `ImageSpec`, which needs the same value: elements do not carry it. Boxes in
+        fractions become pixels of that picture.
       skip_rejected: what cannot be used is counted.
     """
 
@@ -450,6 +453,8 @@ def check_layout(layout: str, given: Mapping[str, Any]) -> None:
       UsageError: names the option and the layouts that it is for.
     """
     for name, layouts in _OF_LAYOUTS.items():
+        if name == "quality" and "encoding" in given:
+            continue  # then the encoding decides, whatever the layout
         if name in given and layout not in ("auto", *layouts):
             raise UsageError(
                 f"--{name} has no effect with --layout={layout}; it is for {', '.join(layouts)}; "

@@ -133,11 +133,10 @@ class WriteImages(WriteElements):
             images=structs.replace(spec, seed=dataset.seed),
             copies=made.copies,
             keep_original=given.keep_original,
-            augment_splits=made.augment_splits,
             max_rejected=given.max_rejected,
             numbering=made.numbering,
         )
-        job = replace(job, augment_splits=augmented_splits(job))
+        job = replace(job, augment_splits=augmented_splits(job, made.augment_splits))
         need_splits = splits is not None and not isinstance(splits, Mapping)
         super().__init__(_ImageSink(job, given.pack_bytes, need_splits))
 

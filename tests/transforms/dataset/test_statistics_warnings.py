@@ -103,11 +103,15 @@ def test_nothing_is_wrong(statistics: dict[str, Any]) -> None:
         ),
         (
             {"train": BOXES | {"images_turned": 3, "images_turned_unclear": 2}},
-            "drawn_on", 2, ["images of train that their EXIF orientation turns: 2.", "--drawn_on"],
+            "drawn_on", 2, ["2 of 2 examples of train have boxes or masks, and", "--drawn_on"],
         ),
         (
             {"train": BOXES | {"boxes_clipped": 2}},
-            "boxes_clipped", 2, ["2 of 3 boxes of train reach beyond", "--box_format"],
+            "boxes_clipped", 2, ["2 of 3 boxes of train reach beyond", "and --box_units"],
+        ),
+        (
+            {"train": BOXES | {"boxes_clipped": 2, "images_unturned": 1}},
+            "boxes_clipped", 2, ["--box_units, and --drawn_on, because EXIF turns some images"],
         ),
         (
             # two copies of each image

@@ -137,14 +137,22 @@ class TestOrientation:
     @pytest.mark.parametrize("orientation", range(2, 9))
     @pytest.mark.parametrize("drawn_on", ["stored", "shown"])
     @pytest.mark.parametrize("how", ["upright", "keep"])
-    def test_masks_are_where_the_pixels_are(self, orientation, drawn_on, how):
+    @pytest.mark.parametrize(
+        ("form", "own"), [("PNG", None), ("PNG", 6), ("TIFF", None), ("TIFF", 3), ("TIFF", 6)]
+    )
+    def test_masks_are_where_the_pixels_are(self, orientation, drawn_on, how, form, own):
+        """The orientation of a mask's own says nothing."""
         data, shown, _ = marked("PNG", orientation)
         stored = np.zeros((48, 64), np.uint8)
         stored[30:42, 4:20] = 1
         mask = shown if drawn_on == "shown" else Image.fromarray(stored)
         using = work("segmentation", decode=DecodeSpec(orientation=how), drawn_on=drawn_on)
         reference = ImageReference("a/b", StoredBytes("/x"), mask=StoredBytes("/y"))
-        found = prepare(reference, data, encoded(mask, "PNG"), using, key=5, copy=None)
+        exif = Image.Exif()
+        if own:
+            exif[0x0112] = own
+        mask_data = encoded(mask, form, exif=exif)
+        found = prepare(reference, data, mask_data, using, key=5, copy=None)
         red = np.asarray(opened(found))[..., 0] > 127
         np.testing.assert_array_equal(found.mask, red)
 
@@ -180,15 +188,41 @@ class TestOrientation:
             using = work("detection", drawn_on=drawn_on)
             counts = make(turned_jpeg(orientation), using, objects=some).counts
             assert counts.get("images_turned_unclear", 0) == unclear
+        counts = make(turned_jpeg(6), objects=objects).counts  # a classification writes no boxes
+        assert counts == {"images_encoded": 1, "images_turned": 1}
 
-    def test_a_mask_of_the_other_picture_names_the_flag(self):
-        mask = encoded(Image.new("L", (32, 48)), "PNG")
-        reference = ImageReference("a/b", StoredBytes("/x"), mask=StoredBytes("/y"))
-        for data, hint in ((turned_jpeg(6), True), (jpeg(), False)):
+    @pytest.mark.parametrize(
+        ("orientation", "drawn_on", "size", "hint"),
+        [
+            (6, "", (32, 48), "shown"), (6, "shown", (48, 32), "stored"), (6, "", (10, 10), ""),
+            (1, "", (32, 48), ""), (3, "", (32, 48), ""),
+        ],
+    )  # fmt: skip
+    def test_a_mask_or_region_of_the_other_picture_names_the_flag(
+        self, orientation, drawn_on, size, hint
+    ):
+        mask = encoded(Image.new("L", size), "PNG")
+        runs = Region("coco", runs=(size[0] * size[1],), size=(size[1], size[0]))
+        using = work("segmentation", drawn_on=drawn_on)
+        for said, expected in (
+            ({"mask": StoredBytes("/y")}, "mask_size"),
+            ({"regions": (("cat", runs),)}, "broken_mask"),
+        ):
+            reference = ImageReference("a/b", StoredBytes("/x"), **said)
             with pytest.raises(ImageRejectedError) as caught:
-                prepare(reference, data, mask, work("segmentation"), key=5, copy=None)
-            assert caught.value.reason == "mask_size"
-            assert ("--drawn_on" in caught.value.detail) == hint
+                prepare(reference, turned_jpeg(orientation), mask, using, key=5, copy=None)
+            assert caught.value.reason == expected
+            cure = f"EXIF turns the image: see --drawn_on={hint}"
+            assert caught.value.detail.endswith(cure) == bool(hint)
+            assert ("--drawn_on" in caught.value.detail) == bool(hint)
+
+    def test_a_cut_mask_does_not_name_the_flag(self):
+        mask = encoded(Image.new("L", (32, 48)), "PNG")[:45]
+        reference = ImageReference("a/b", StoredBytes("/x"), mask=StoredBytes("/y"))
+        with pytest.raises(ImageRejectedError) as caught:
+            prepare(reference, turned_jpeg(6), mask, work("segmentation"), key=5, copy=None)
+        assert caught.value.reason == "broken_mask"
+        assert "--drawn_on" not in caught.value.detail
 
 
 class TestRejects:

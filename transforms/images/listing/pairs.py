@@ -84,7 +84,9 @@ def _mask_rows(spec: SourceSpec, listing: Listing) -> Iterator[Row]:
             listing.pass_over("no_mask_suffix", name)
     if not has_masks:
         passed = listing.passed_over
-        others = ", ".join(kind for kind in passed if passed[kind] != before.get(kind))
+        others = ", ".join(
+            kind for kind in passed if kind != "hidden" and passed[kind] != before.get(kind)
+        )
         raise UsageError(
             f"--masks must be images, and {spec.masks} holds none{others and f', but {others}'}; "
             "write the masks as PNG, a class number a pixel"

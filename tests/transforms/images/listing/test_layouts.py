@@ -388,7 +388,7 @@ class TestMasks:
             listed(f"{tmp_path}/a.jpg", masks=f"{tmp_path}/no")
 
     def test_that_are_no_images_are_said_to_be_none(self, tmp_path: Path):
-        fill(tmp_path, "images/001.jpg", "images/notes.txt", "masks/001.mat", "masks/002.mat")
+        fill(tmp_path, "images/001.jpg", "images/notes.txt", "masks/001.mat", "masks/.DS_Store")
         message = r"^--masks must be images, and .*/masks holds none, but \.mat; write the"
         with pytest.raises(UsageError, match=message):
             listed(f"{tmp_path}/images", masks=f"{tmp_path}/masks")
