@@ -22,6 +22,7 @@ _MOST_BYTES = 1 << 20
 _MOST_LEVELS = 20
 _MOST_REPEATED = 1000  # values that aliases stand for
 _MOST_DIGITS = 1000  # numbers such as 1:30:00 take long
+_MOST_VALUES = 50_000  # a second for 16,000
 _OF_PROGRAM = "functions_of_program"  # no option: only the program has them
 
 
@@ -91,17 +92,20 @@ def _read(path: str) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def _check_extent(text: str, named: str) -> None:
-    """Checks how deep a file is, and how much its aliases stand for: 500 bytes may be a billion.
+    """Checks how deep and large a file is, also what its aliases stand for: it may be a billion.
 
     Raises:
-      UsageError: it is too deep, or too large once its aliases are written out.
+      UsageError: it is too deep or too large, or has tags: errors of their values are no YAMLError.
       yaml.YAMLError: it is no YAML.
     """
     extents: dict[str, tuple[int, int]] = {}  # anchor -> the values and levels that it stands for
     opened: list[list[Any]] = [["", 0, 0]]  # anchor, values and levels of each open collection
-    repeated = 0
+    repeated = total = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         values, levels = 0, 0
+        where = f"{named}, line {event.start_mark.line + 1}"
+        if getattr(event, "tag", None):
+            raise UsageError(f"{where}: values must have no tags, got {event.tag!r}; remove it")
         if isinstance(event, yaml.AliasEvent):
             is_open = any(event.anchor == anchor for anchor, *_ in opened)  # it would be in itself
             values, levels = extents.get(event.anchor, (0, 0))
@@ -118,11 +122,15 @@ def _check_extent(text: str, named: str) -> None:
                 raise UsageError(f"{named}: a number must have at most {_MOST_DIGITS} digits")
         else:
             continue
+        total += not isinstance(event, yaml.CollectionEndEvent)
         opened[-1][1] += values
         opened[-1][2] = max(opened[-1][2], levels + 1)
-        where = f"{named}, line {event.start_mark.line + 1}"
         if len(opened) + levels > _MOST_LEVELS:
             raise UsageError(f"{where}: values must be at most {_MOST_LEVELS} levels deep")
+        if total > _MOST_VALUES:
+            raise UsageError(
+                f"{where}: there must be at most {_MOST_VALUES} values; use globs such as *.txt"
+            )
         if repeated >= _MOST_REPEATED:
             raise UsageError(
                 f"{where}: aliases (*) must stand for fewer than {_MOST_REPEATED} values in all; "

@@ -72,13 +72,10 @@ class WrittenDataset:
         return dict(self.counts.get("rejected", {}))
 
     def rejected(self) -> Iterator[dict[str, Any]]:
-        """Yields rejected inputs: source, position, stage, reason, detail and count.
-
-        The count is 1, or that of equal ones that follow each other; the first is at the position.
-        """
+        """Yields each rejected input: its source, position, stage, reason and detail."""
         for path in sorted(files.list_files(files.join(self.path, m.REJECTED_PATH))):
             for line in files.read_bytes(path).splitlines():
-                yield {"count": 1} | json.loads(line)
+                yield json.loads(line)
 
     def load(self, split: str = "train", **options: Any) -> tf.data.Dataset:
         """Returns batches for training: `recordmill.reader.load` of this dataset.

@@ -170,6 +170,7 @@ def write_vocabulary(
             sketch,
             kind.name,
             spec.input.max_rejected,
+            input_bytes,
         )
         words, characters, totals = count_words(engine, counted, input_bytes)
         _check_totals(totals, spec.input.max_rejected)

@@ -46,9 +46,8 @@ def _rejects_page() -> str:
     drops = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in DROP_REASONS.items())
     return (
         "# Reject reasons\n\nWhat cannot be used is a line in `_meta/rejected/*.jsonl`, with "
-        "`source`, `position`, `stage`, `reason` and `detail`, for several inputs with their "
-        "`count`. It is counted in the manifest by its reason. [Errors](../guides/errors.md) says "
-        "how many rejects a run bears.\n\n"
+        "`source`, `position`, `stage`, `reason` and `detail`, and is counted in the manifest by "
+        "its reason. [Errors](../guides/errors.md) says how many rejects a run bears.\n\n"
         f"| reason | meaning |\n|---|---|\n{rows}\n\n"
         "## Documents that are dropped\n\n[Cleaning](../guides/text.md#cleaning) leaves out "
         "documents that can be used. They are no rejects, and are counted apart.\n\n"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from recordmill.pipelines.planning.planner import Inventory
-from recordmill.records.errors import RunError
 from recordmill.records.hashing import fingerprint64, mix64
 from recordmill.transforms.dataset.error_budget import RejectList
 from recordmill.transforms.dataset.rejects import Reject, RejectFile
@@ -47,10 +46,14 @@ class RankedImage(NamedTuple):
 
 
 class RejectLog(RejectList):
-    """Rejects of listing, with an example of each reason."""
+    """Rejects of listing, with an example of each reason.
+
+    Listing goes on over the budget: its table bounds it, the plan needs all, and what is over the
+    budget is listed once there is a workspace.
+    """
 
     def __init__(self, job: ImageJob) -> None:
-        super().__init__(job, 0)
+        super().__init__(replace(job, max_rejected=1.0), 0)
         self.first: dict[str, str] = {}  # reason -> the least of the names
         self._details: dict[str, str] = {}  # reason -> what was found there
 
@@ -66,22 +69,10 @@ class RejectLog(RejectList):
         )
 
     def add_listed(self, item: ListedReject) -> None:
-        """Adds a reject.
-
-        Raises:
-          RunError: there are more than the run may have.
-        """
+        """Adds a reject."""
         if item.reason not in self.first or item.source < self.first[item.reason]:
             self.first[item.reason], self._details[item.reason] = item.source, item.detail
         self.add([Reject(item.source, item.position, "list", item.reason, item.detail)])
-
-    def fail(self) -> NoReturn:
-        """Ends the planning: nothing is written yet."""
-        raise RunError(
-            f"{self.reasons.total()} inputs rejected while they are listed, which is more than "
-            f"--max_rejected allows, {self._job.max_rejected:.3%} of all: {self.describe()}; fix "
-            "them, or raise --max_rejected"
-        )
 
     def write_for(self, job: ImageJob) -> RejectFile | None:
         """Writes the list to the workspace of the planned job; None without rejects."""

@@ -77,7 +77,7 @@ def test_functions_of_a_notebook(folder: Path) -> None:
     written = write_text_dataset(**given)
     assert written.counts["documents_written"] < 31
     assert list(written.rejects) in ([], ["map_error"])
-    assert sum(each["count"] for each in written.rejected()) == sum(written.rejects.values())
+    assert len(list(written.rejected())) == sum(written.rejects.values())
     assert write_text_dataset(**given) == written, "nothing to do"
     config = {"config": str(folder / "mapped/_meta/config.yaml"), "output": str(folder / "same")}
     with pytest.raises(JobError, match="a program gave functions to the job that wrote it"):

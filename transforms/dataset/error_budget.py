@@ -11,13 +11,9 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from tempfile import SpooledTemporaryFile
 from typing import NoReturn
 
-import numpy as np
-
-from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
 from recordmill.records.state import FormatError, decode
 from recordmill.transforms.dataset.job import Job
@@ -30,7 +26,6 @@ _MOST_REJECT_BYTES = 1 << 16
 _SPOOL_BYTES = 1 << 22
 # So many rejects of a work item are always listed: a person mends all files at once.
 _ALWAYS_READ = 10_000
-_MOST_LIST_BYTES = 1 << 24  # of a work item's list
 _ADVICE = (
     "fix them and start anew with --overwrite, or raise --max_rejected and run the same command "
     "again"
@@ -132,10 +127,10 @@ def most_rejects(share: float, most_inputs: int = 0) -> int:
 
 
 class RejectList:
-    """The rejects of a work item: counted by reason, and listed up to 16 MiB.
+    """The rejects of a work item, counted by reason, a line for each.
 
-    Equal ones of inputs that follow each other are one line. Those behind 16 MiB are one line for
-    each reason. So what a few bytes of input reject does not fill a disk.
+    Lists of work items, one after the other, are the same lines however the input is cut. Only the
+    budget limits their size.
 
     Args:
       job: of the work item.
@@ -153,11 +148,6 @@ class RejectList:
         self._workspace = workspace or job.workspace
         self._left = most_rejects(job.max_rejected, most_inputs)
         self._lines = SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115
-        self._size = 0
-        self._last: Reject | None = None  # not written yet: more like it may follow
-        self._count = 0  # of inputs like the last one
-        self._follows = False  # no input that is used has come since
-        self._unlisted: dict[tuple[str, str], Reject] = {}
 
     def __enter__(self) -> RejectList:
         return self
@@ -165,51 +155,18 @@ class RejectList:
     def __exit__(self, *_: object) -> None:
         self._lines.close()
 
-    def add(self, rejects: Sequence[Reject], used: Int64s | None = None) -> None:
-        """Adds rejects of a batch, in order.
-
-        Args:
-          rejects: of one source.
-          used: `[inputs] int64`: the positions of the batch's other inputs; None: each reject has a
-            line of its own, as where positions have no order.
+    def add(self, rejects: Sequence[Reject]) -> None:
+        """Adds rejects, in order.
 
         Raises:
           OverBudgetError: the work item alone has more than the run may have.
         """
-        ranks: list[int] = []  # how many used inputs of the batch are before each
-        if self._job.workspace.of_pipeline:  # elements have no order
-            used = None
-        if used is not None and rejects:
-            positions = np.array([reject.position for reject in rejects], np.int64)
-            ranks = np.searchsorted(np.sort(used), positions).tolist()
-        before = 0
-        for i, reject in enumerate(rejects):
+        for reject in rejects:
             self.reasons[reject.reason] += 1
-            if ranks and self._follows and ranks[i] == before and _are_alike(self._last, reject):
-                self._count += 1
-            else:
-                self._write_last()
-                self._last, self._count = reject, 1
-            self._follows, before = True, ranks[i] if ranks else 0
+            self._lines.write(reject.to_line().encode())
             self._left -= 1
             if self._left < 0:
                 self.fail()
-        self._follows = self._follows and used is not None and before == len(used)
-
-    def _write_last(self) -> None:
-        """Writes the reject that waits, or counts it if the list is full."""
-        if self._last is None:
-            return
-        reject = replace(self._last, count=self._count)
-        self._last = None
-        line = reject.to_line().encode()
-        if self._size + len(line) <= _MOST_LIST_BYTES:
-            self._size += self._lines.write(line)
-            return
-        kind = reject.stage, reject.reason
-        first = self._unlisted.get(kind)
-        count = reject.count + (first.count if first else 0)
-        self._unlisted[kind] = replace(first or reject, count=count)
 
     def fail(self) -> NoReturn:
         """Writes the list, and ends the run."""
@@ -224,11 +181,6 @@ class RejectList:
 
     def write(self) -> RejectFile:
         """Writes the list; without rejects there is no file."""
-        self._write_last()
-        for reject in self._unlisted.values():
-            detail = f"the first of {reject.count} that are not listed: the list is full"
-            self._lines.write(replace(reject, detail=detail).to_line().encode())
-        self._unlisted = {}
         return write_rejects(
             self._lines, number=self._number, path=self._workspace.rejected_path(self._number),
             partial_folder=self._workspace.partial_folder,
@@ -243,11 +195,3 @@ def say_rejected(reasons: dict[str, int]) -> str:
     """Returns ", 3 rejected (broken_file 3)", "" for none."""
     count = sum(reasons.values())
     return f", {count} rejected ({_by_reason(reasons)})" if count else ""
-
-
-def _are_alike(last: Reject | None, reject: Reject) -> bool:
-    """Returns whether two rejects differ in nothing but their positions."""
-    return (
-        last is not None and last.detail == reject.detail and last.reason == reject.reason
-        and last.stage == reject.stage and last.source == reject.source
-    )  # fmt: skip

@@ -1,7 +1,4 @@
-"""Rejects: inputs that cannot be used, and why; one JSON line each, counted by reason.
-
-Equal ones of inputs that follow each other are one line, with their number as `count`.
-"""
+"""Rejects: inputs that cannot be used, and why; one JSON line each, counted by reason."""
 
 from __future__ import annotations
 
@@ -91,7 +88,7 @@ class Reject:
       stage: "read" or "parse"; of images "list" or "decode"; "map" of users' functions.
       reason: a key of `REASONS`.
       detail: the values that cause the reject.
-      count: of inputs; the position is that of the first.
+      count: of inputs from the position on; 1, as it is written today.
     """
 
     source: str

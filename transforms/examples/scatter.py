@@ -138,7 +138,7 @@ class RecordScatterer:
         return rejects and self._job.holds_run_files(0, result.runs)
 
     def _add(self, batch: RecordBatch, source: RecordFileRange, progress: _ReadProgress) -> None:
-        progress.rejects.add(batch.rejects, None if source.stream else batch.positions)
+        progress.rejects.add(batch.rejects)
         if not len(batch.begins):
             return
         progress.counts["records_read"] += len(batch.begins)

@@ -10,17 +10,23 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import blake2b
 from importlib.metadata import version
+from itertools import groupby
 from typing import Any
 
 _MOST_BYTES, _BYTES_PER_BYTE = 1 << 31, 40  # of memory, and for each byte of the file
 _MOST_SECONDS, _BYTES_PER_SECOND = 20, 1 << 18  # of processor time
 _MOST_GROWTH = 1000  # characters that one becomes
+_MARK = "recordmill: "  # begins the child's line: what it loads may print lines too
+# Regular expressions that match some of their own characters, and never nothing.
+_OF_OWN_CHARACTERS = re.compile(r"[^\\.^$*?{}()&:-]+")
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[1:]; "
     "from recordmill.transforms.subwords.trial import try_given; try_given()"
@@ -61,11 +67,13 @@ def find_fault(data: bytes, lines: tuple[str, ...]) -> str:
         [sys.executable, "-c", _PROGRAM, *sys.path], input=given.encode(), capture_output=True,
         env=os.environ | _ONE_THREAD, check=False,
     )  # fmt: skip
-    said = (child.stdout or child.stderr[-300:]).decode("utf-8", "replace")
-    memory = f"it takes more than {limits['bytes'] >> 20} MiB of memory"
-    if not (child.returncode or said):
+    if not child.returncode:
         jit.remember(use)
-    if child.returncode >= 0:
+        return ""
+    memory = f"it takes more than {limits['bytes'] >> 20} MiB of memory"
+    if child.returncode > 0:
+        told = child.stderr.decode("utf-8", "replace").rpartition(_MARK)[2].strip()
+        said = told.rpartition("\n")[2] or f"it ends a process with status {child.returncode}"
         return memory if said == MemoryError.__name__ else said
     ended = signal.Signals(-child.returncode)
     if ended == signal.SIGXCPU:
@@ -75,9 +83,21 @@ def find_fault(data: bytes, lines: tuple[str, ...]) -> str:
 
 def try_given() -> None:
     """Loads the tokenizer that standard input gives, and tokenizes lines: the child's program."""
+    try:
+        given = json.load(sys.stdin)
+        _limit(given)
+        _try(given["text"], given["lines"])
+    except BaseException as error:  # a panic of Rust is no Exception
+        said = " ".join(str(error).split()) or type(error).__name__
+        sys.stderr.flush()
+        os.write(2, f"\n{_MARK}{said}\n".encode("utf-8", "replace"))
+        os._exit(1)
+    os._exit(0)  # what libraries do at the end says nothing of the file
+
+
+def _limit(given: dict[str, Any]) -> None:
     import resource
 
-    given = json.load(sys.stdin)
     for limit, most in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_AS, given["bytes"]),
@@ -85,13 +105,6 @@ def try_given() -> None:
     ):
         _, hard = resource.getrlimit(limit)
         resource.setrlimit(limit, (most if hard < 0 else min(most, hard), hard))
-    try:
-        _try(given["text"], given["lines"])
-    except BaseException as error:  # a panic of Rust is no Exception
-        said = " ".join(str(error).split()) or type(error).__name__
-        sys.stdout.buffer.write(said.encode("utf-8", "replace"))
-        sys.stdout.flush()
-        os._exit(1)
 
 
 def _try(text: str, lines: list[str]) -> None:
@@ -119,20 +132,43 @@ def _growth(part: Any) -> float:
     """Returns how many characters one may become by replacements, one after the other."""
     if isinstance(part, list):
         product = 1.0
-        for each in part:
-            product = min(product * _growth(each), 1e9)
+        for replaces, group in groupby(part, _is_replace):
+            steps = list(group)
+            factors = [_growth_of_rules(steps)] if replaces else map(_growth, steps)
+            for factor in factors:
+                product = min(product * factor, 1e9)
         return product
     if not isinstance(part, dict):
         return 1.0
-    if part.get("type") == "Replace":
-        pattern = part.get("pattern")
-        least = len(str(pattern.get("String", ""))) if isinstance(pattern, dict) else 1
-        return max(1.0, len(str(part.get("content"))) / max(least, 1))
+    if _is_replace(part):
+        return _growth_of_rules([part])
     if part.get("type") == "Prepend":
         return max(1.0, float(len(str(part.get("prepend")))))
     if part.get("type") == "Precompiled":
         return _growth_of_charsmap(str(part.get("precompiled_charsmap")))
     return _growth(list(part.values()))
+
+
+def _is_replace(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "Replace"
+
+
+def _growth_of_rules(rules: Iterable[dict[str, Any]]) -> float:
+    """Returns how many characters one may become by rules, of which some match others' content."""
+    most = 1.0
+    grown: dict[str, float] = {}  # character -> how many that are written with it one became
+    for rule in rules:
+        pattern, content = rule.get("pattern"), str(rule.get("content"))
+        text = str(pattern.get("String", "")) if isinstance(pattern, dict) else ""
+        regex = str(pattern.get("Regex", "")) if isinstance(pattern, dict) else ""
+        matched = text
+        if _OF_OWN_CHARACTERS.fullmatch(regex) and all(regex.split("|")):
+            matched = regex
+        before = max((grown.get(each, 1.0) for each in set(matched)), default=most)
+        after = min(before * max(1.0, len(content) / max(len(text), 1)), 1e9)
+        grown |= {each: max(after, grown.get(each, 1.0)) for each in set(content)}
+        most = max(most, after)
+    return most
 
 
 def _growth_of_charsmap(charsmap: str) -> float:

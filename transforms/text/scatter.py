@@ -234,7 +234,7 @@ class Scatterer:
         *,
         goes_on: bool,
     ) -> None:
-        progress.rejects.add(batch.rejects, None if source.stream else batch.positions)
+        progress.rejects.add(batch.rejects)
         progress.documents += len(batch.keys) - batch.continues
         progress.more_inputs += batch.more_inputs
         if not len(batch.keys):

@@ -54,6 +54,7 @@ class WordCountSpec:
       sketch: the size of the sketch; None counts every word.
       kind: the tokenizer whose words are counted.
       max_rejected: the share of inputs that may be rejected.
+      input_bytes: of the whole input; 0 where nobody knows.
     """
 
     work: str
@@ -63,6 +64,7 @@ class WordCountSpec:
     sketch: SketchSpec | None = None
     kind: Kind = "wordpiece"
     max_rejected: float = 0.0
+    input_bytes: int = 0
 
     @property
     def workspace(self) -> Workspace:
@@ -72,6 +74,12 @@ class WordCountSpec:
     def worded(self, message: str) -> str:
         """Returns the message: a command counts, whose flags it names."""
         return message
+
+    @property
+    def most_rejects(self) -> int:
+        """How many rejects a part of the input may have."""
+        size = self.input_bytes
+        return most_rejects(self.max_rejected, size and self.documents.most_unpacked_bytes(size))
 
     @property
     def passing_path(self) -> str:
@@ -173,7 +181,7 @@ class _ReadStage(Stage[WordCountSpec]):
     def _check_budget(self, totals: Totals) -> None:
         """Ends the run where a part alone has more rejects than the whole may have."""
         allowed, first = self.job.max_rejected, totals.first_reject
-        if first and sum(totals.rejected.values()) > most_rejects(allowed):
+        if first and sum(totals.rejected.values()) > self.job.most_rejects:
             raise RunError(
                 f"of a part of the input {totals.documents} documents read"
                 f"{say_rejected(totals.rejected)}, which alone are more than --max_rejected "

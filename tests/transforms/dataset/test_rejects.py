@@ -1,17 +1,15 @@
-"""Every reason that is given is one that is explained; lists of rejects are short, and end runs."""
+"""Every reason that is given is one that is explained; lists of rejects end runs."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from recordmill.records.state import decode
-from recordmill.transforms.dataset import error_budget
 from recordmill.transforms.dataset.error_budget import OverBudgetError, RejectList, most_rejects
 from recordmill.transforms.dataset.rejects import REASONS, Reject
 from recordmill.transforms.dataset.workspace import Workspace
@@ -67,8 +65,8 @@ def job(tmp_path: Path) -> SmallJob:
     return replace(small_job(tmp_path), max_rejected=1.0)
 
 
-def at(*positions: int, like: Reject = NULL) -> list[Reject]:
-    return [replace(like, position=position) for position in positions]
+def at(*positions: int) -> list[Reject]:
+    return [replace(NULL, position=position) for position in positions]
 
 
 def listed(workspace: Workspace, number: int = 3) -> list[Reject]:
@@ -76,38 +74,7 @@ def listed(workspace: Workspace, number: int = 3) -> list[Reject]:
     return [decode(line, Reject) for line in lines]
 
 
-def write(job: SmallJob, *batches: tuple[Sequence[Reject], Sequence[int]]) -> list[Reject]:
-    with RejectList(job, 3) as rejects:
-        for batch, used in batches:
-            rejects.add(batch, np.array(used, np.int64))
-        rejects.write()
-    return listed(job.workspace)
-
-
-def test_equal_rejects_in_a_row_are_one_line(job: SmallJob) -> None:
-    other = replace(NULL, position=7, detail="'text' is int64")
-    found = write(job, ([*at(4, 5, 6), other, *at(8, 9)], ()), (at(10), ()))
-    assert found == [replace(NULL, position=4, count=3), other, replace(NULL, position=8, count=3)]
-
-
-@pytest.mark.parametrize("used", [[5], [9, 5], [1, 5, 9]])
-def test_an_input_that_is_used_stands_between_two(job: SmallJob, used: list[int]) -> None:
-    assert write(job, (at(4, 6), used)) == at(4, 6)
-
-
-def test_an_input_of_another_batch_stands_between_two(job: SmallJob) -> None:
-    assert write(job, (at(4), [5]), (at(6), [7])) == at(4, 6)
-    assert write(job, (at(4), [3]), ((), [5]), (at(6), ())) == at(4, 6)
-    assert write(job, (at(4), ()), (at(6), [5])) == at(4, 6)
-    assert write(job, (at(4), [3]), (at(6), [7])) == [replace(NULL, position=4, count=2)]
-
-
-def test_other_files_are_other_lines(job: SmallJob) -> None:
-    other = replace(NULL, source="b.parquet")
-    assert write(job, (at(4), ()), ([other], ())) == [*at(4), other]
-
-
-def test_rejects_without_an_order_have_a_line_each(job: SmallJob) -> None:
+def test_equal_rejects_have_a_line_each(job: SmallJob) -> None:
     with RejectList(job, 3) as rejects:
         rejects.add(at(4, 5))
         rejects.add(at(6))
@@ -115,24 +82,12 @@ def test_rejects_without_an_order_have_a_line_each(job: SmallJob) -> None:
     assert listed(job.workspace) == at(4, 5, 6)
 
 
-def test_a_full_list_counts_the_rest(job: SmallJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(error_budget, "_MOST_LIST_BYTES", 500)
-    numbers = [replace(NULL, position=i, detail=str(i)) for i in range(100)]
-    found = write(job, (numbers, ()))
-    assert found[:-1] == numbers[: len(found) - 1]
-    last = found[-1]
-    assert (last.position, last.reason) == (len(found) - 1, "field_not_text")
-    assert last.detail == f"the first of {last.count} that are not listed: the list is full"
-    assert sum(reject.count for reject in found) == 100
-    assert Path(job.workspace.rejected_path(3)).stat().st_size < 1000
-
-
 def test_a_work_item_over_the_budget_stops(job: SmallJob) -> None:
     job = replace(job, max_rejected=0.0)
     with RejectList(job, 3) as rejects:
-        rejects.add(at(*range(10_000)), np.zeros(0, np.int64))
+        rejects.add(at(*range(10_000)))
         with pytest.raises(OverBudgetError) as caught:
-            rejects.add(at(*range(10_000, 20_000)), np.zeros(0, np.int64))
+            rejects.add(at(*range(10_000, 20_000)))
     message = str(caught.value)
     assert message.startswith(
         "10001 inputs of a part of the input rejected (field_not_text 10001), which alone are more "
@@ -140,7 +95,7 @@ def test_a_work_item_over_the_budget_stops(job: SmallJob) -> None:
         "position 0: the field is no string ('text' is null); these are listed in "
     )
     assert "\n" not in message
-    assert listed(job.workspace) == [replace(NULL, count=10_001)]
+    assert listed(job.workspace) == at(*range(10_001))
 
 
 def test_a_part_may_have_what_the_rest_may_make_up_for() -> None:

@@ -119,9 +119,46 @@ def test_what_was_tried_with_success_is_not_tried_again(
     assert trial.find_fault(bad, lines) == trial.find_fault.__wrapped__(bad, lines) != ""
     monkeypatch.setattr(trial, "_PROGRAM", "import sys; sys.exit('tried')")
     assert trial.find_fault.__wrapped__(data, lines) == ""
-    assert trial.find_fault.__wrapped__(data, ("ab",)) == "tried\n"
-    assert trial.find_fault.__wrapped__(other, lines) == "tried\n"
-    assert trial.find_fault.__wrapped__(bad, lines) == "tried\n"
+    assert trial.find_fault.__wrapped__(data, ("ab",)) == "tried"
+    assert trial.find_fault.__wrapped__(other, lines) == "tried"
+    assert trial.find_fault.__wrapped__(bad, lines) == "tried"
+
+
+def test_what_the_process_prints_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    noise = "import sys; print('loaded'); print('loaded', file=sys.stderr); "
+    monkeypatch.setattr(trial, "_PROGRAM", noise + trial._PROGRAM)
+    monkeypatch.setattr(jit, "_CACHE_FOLDER", str(tmp_path))
+    find_fault = trial.find_fault.__wrapped__
+    assert find_fault(json.dumps(content()).encode(), ("abc",)) == ""
+    bad = find_fault(json.dumps(content(pre_tokenizer={"type": "Nope"})).encode(), ("abc",))
+    assert bad.startswith("data did not match any variant")
+    assert "\n" not in bad
+    monkeypatch.delenv("PYTHONPROFILEIMPORTTIME")
+    monkeypatch.setattr(trial, "_PROGRAM", "import sys; sys.exit(3)")
+    ended = find_fault(json.dumps(content()).encode(), ("other",))
+    assert ended == "it ends a process with status 3"
+
+
+LETTERS = {"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "ß": "ss", "æ": "ae",
+           "œ": "oe", "…": "...", "½": "1/2", "ﬁ": "fi", "™": "(tm)"}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["String", "Regex"])
+def test_replacements_of_other_characters_do_not_multiply(kind: str) -> None:
+    rules = [replacing({kind: letter}, by) for letter, by in LETTERS.items()]
+    assert trial._growth({"type": "Sequence", "normalizers": rules}) == 4
+    fed = [*rules, replacing({kind: "e"}, "eee")]
+    assert trial._growth(fed) == 6, "the e of ä is replaced again"
+    assert trial._growth([rules[0], {"type": "Lowercase"}, rules[1]]) == 4, "it may change letters"
+
+
+@pytest.mark.parametrize("regex", ["a*", ".", "a|", "[^b]", "\\w", "(?i)B", "[a-c]"])
+def test_a_regular_expression_may_match_what_others_write(regex: str) -> None:
+    rules = [replacing({"String": "x"}, "yyy"), replacing({"Regex": regex}, "zz")]
+    assert trial._growth(rules) == 6
 
 
 @pytest.mark.slow
@@ -133,9 +170,9 @@ def test_processor_time_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "_MOST_BYTES", 1 << 28)
+    monkeypatch.setattr(trial, "_MOST_BYTES", 1 << 30)  # what it loads must fit
     fault = trial.find_fault(json.dumps(content()).encode(), ("abc" * (1 << 23),))
-    assert fault.startswith("it takes more than 256 MiB of memory")
+    assert fault.startswith("it takes more than 1024 MiB of memory")
 
 
 def test_a_line_that_the_library_does_not_survive_ends_the_run_in_one_line() -> None:

@@ -31,7 +31,7 @@ class Fingerprint(InputStage[TextJob]):
 
     @cached_property
     def _fingerprinter(self) -> Fingerprinter:
-        return Fingerprinter(self.job, self._limits)
+        return Fingerprinter(self.job, self._limits, input_bytes=self._input_bytes)
 
     @property
     def results_folder(self) -> str:

@@ -43,9 +43,14 @@ class Fingerprinter:
     """Does the work items one after the other; not thread-safe."""
 
     def __init__(
-        self, job: TextJob, limits: DocumentLimits = READ_LIMITS, held_bytes: int = HELD_BYTES
+        self,
+        job: TextJob,
+        limits: DocumentLimits = READ_LIMITS,
+        held_bytes: int = HELD_BYTES,
+        input_bytes: int = 0,
     ) -> None:
         self._job = job
+        self._most_inputs = input_bytes and job.documents.most_unpacked_bytes(input_bytes)
         self._limits = limits
         self._held_bytes = held_bytes
         self._files = DuplicateFiles(job)
@@ -72,7 +77,8 @@ class Fingerprinter:
         sources = read_work_item(self._job.workspace.inputs_folder, item)
         names = _NamesFile(held, item) if self._job.clean.list_dropped else None
         lists = self._job.workspace.of_lists
-        with names or nullcontext(), RejectList(self._job, item, lists) as rejects:
+        listed = RejectList(self._job, item, lists, self._most_inputs)
+        with names or nullcontext(), listed as rejects:
             for source in sources:
                 for batch, goes_on in self._batches(source, rejects):
                     first = documents - batch.continues
