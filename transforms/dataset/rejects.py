@@ -6,6 +6,7 @@ Equal ones of inputs that follow each other are one line, with their number as `
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import IO, Annotated, NamedTuple
 
@@ -79,6 +80,11 @@ REASONS = {
 TEXT_REASONS = REASONS | {
     "decompression_bomb": "the file, or a part of it, unpacks to far too much",
 }
+
+
+def of_whole_documents(reasons: Mapping[str, int]) -> dict[str, int]:
+    """Returns the rejects that are no single lines: their budget is a share of the documents."""
+    return {reason: count for reason, count in reasons.items() if reason != "undecodable"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
