@@ -119,11 +119,11 @@ def _check_totals(totals: Totals, max_rejected: float) -> None:
         first = totals.first_reject
         if first and rejected > max_rejected * inputs:
             reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(found.items()))
+            share = rejected / inputs
             raise RunError(
-                f"{rejected} of {inputs} inputs rejected ({reasons}), which is "
-                f"{rejected / inputs:.3%} where --max_rejected allows {max_rejected:.3%}; the first "
-                f"is in {first.source} at position {first.position}; fix them, or raise "
-                "--max_rejected"
+                f"{rejected} of {inputs} inputs rejected ({reasons}), which is {share:.3%} where "
+                f"--max_rejected allows {max_rejected:.3%}; the first is in {first.source} at "
+                f"position {first.position}; fix them, or raise --max_rejected"
             )
     if not totals.words:
         raise RunError("the input has no words; see --input, --documents and --text_field")
