@@ -49,6 +49,8 @@ REASONS = {
     "no_label": "the image or row has no label or annotation",
     "unknown_label": "the label is none of the classes: those of --labels, where it is given",
     "bad_row": "the row of the table, the annotation or a field of --keep_fields cannot be read",
+    "lone_surrogate": "a field that is read has half of a surrogate pair, such as \\ud800, which "
+    "is no character; correct it, or for text give --encoding_errors=replace",
     # images, while they are listed
     "no_image": "there is no such image, or nobody can read it where it is",
     "no_mask": "the image has no mask",
