@@ -116,9 +116,9 @@ def sorted_labels(labels: Collection[str]) -> list[str]:
 
 
 def whole_form(name: str) -> str:
-    """Returns a label, "1" for the whole number "1.0"."""
+    """Returns a label, "1" for the whole number "1.0", and "0" for "-0.0"."""
     whole = _WHOLE.fullmatch(name)
-    return whole[1] if whole else name
+    return ("0" if whole[1] == "-0" else whole[1]) if whole else name
 
 
 def named_label(label: str, names: Container[str]) -> str:
@@ -127,8 +127,8 @@ def named_label(label: str, names: Container[str]) -> str:
     >>> named_label("2.0", ["1", "2"]), named_label("2", ["1.0", "2.0"]), named_label("a", ["a.0"])
     ('2', '2.0', 'a')
     """
-    whole = _WHOLE.fullmatch(label)
-    forms = (label, whole[1], f"{whole[1]}.0") if whole else ()
+    whole = whole_form(label)
+    forms = (label, whole, f"{whole}.0") if _WHOLE.fullmatch(label) else ()
     return next((form for form in forms if form in names), label)
 
 

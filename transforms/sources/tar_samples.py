@@ -231,8 +231,8 @@ class SampleRows:
         fields: dict[str, object] = {}
         members = {name: self._decoded(name, data) for name, data in sample.members.items()}
         if "json" in members:
-            text, errors = members["json"].encode(), self._spec.encoding_errors
-            fields |= parse_object(text, errors, self._maker.names)
+            data, errors = members["json"].encode(), self._spec.encoding_errors
+            fields |= parse_object(data, errors, self._maker.names)
         for name, text in members.items():
             fields[name] = text if name in self._texts else text.strip()
         if _TEXT not in fields and _TEXT_EXTENSION in fields:

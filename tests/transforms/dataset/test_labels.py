@@ -56,6 +56,7 @@ def test_whole_numbers_of_json_are_sorted_as_numbers() -> None:
 
 def test_a_number_in_two_forms_is_a_mistake() -> None:
     assert not forms_problem(["1", "2.0", "1.5", "01", "a", "a.0"])
+    assert "-0.0 and 0.0 occur" in forms_problem(["0.0", "-0.0", "1.0"])
     assert "1 and 1.0 occur" in forms_problem(["1.0", "0.0", "1"])
 
 
