@@ -20,6 +20,7 @@ from recordmill.pipelines.engines.processes import processes_for
 from recordmill.pipelines.planning.item_sizes import work_item_bytes
 from recordmill.pipelines.temporary_folders import make_folder_beside, remove_folder
 from recordmill.records.errors import RunError
+from recordmill.transforms.dataset.rejects import of_whole_documents
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.source_list import SourceList
@@ -110,18 +111,20 @@ def count_words(
 
 
 def _check_totals(totals: Totals, max_rejected: float) -> None:
-    rejected = sum(totals.rejected.values())
-    inputs = totals.documents + totals.more_inputs + rejected
-    first = totals.first_reject
-    if first and rejected > max_rejected * inputs:
-        reasons = ", ".join(
-            f"{reason} {count}" for reason, count in sorted(totals.rejected.items())
-        )
-        raise RunError(
-            f"{rejected} of {inputs} inputs rejected ({reasons}), which is {rejected / inputs:.3%} "
-            f"where --max_rejected allows {max_rejected:.3%}; the first is in {first.source} at "
-            f"position {first.position}; fix them, or raise --max_rejected"
-        )
+    lines = totals.documents + totals.more_inputs
+    documents = of_whole_documents(totals.rejected)
+    for accepted, found in (lines, totals.rejected), (totals.documents, documents):
+        rejected = sum(found.values())
+        inputs = accepted + rejected
+        first = totals.first_reject
+        if first and rejected > max_rejected * inputs:
+            reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(found.items()))
+            share = rejected / inputs
+            raise RunError(
+                f"{rejected} of {inputs} inputs rejected ({reasons}), which is {share:.3%} where "
+                f"--max_rejected allows {max_rejected:.3%}; the first is in {first.source} at "
+                f"position {first.position}; fix them, or raise --max_rejected"
+            )
     if not totals.words:
         raise RunError("the input has no words; see --input, --documents and --text_field")
 

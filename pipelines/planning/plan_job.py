@@ -167,7 +167,9 @@ def plan_job(
                 if not workspace.in_place:
                     raise UsageError(
                         f"files of the input have changed since --output {workspace.output} was "
-                        "written of them; --overwrite writes it anew"
+                        "written of them: their sizes are the same, and times of last change are "
+                        "not; if they were only copied or touched, the dataset is whole and can be "
+                        "used as it is; --overwrite writes it anew"
                     )
             if not workspace.in_place:  # else what there is of a run is not worth to be kept
                 _refuse_other_run(workspace, state, commit)

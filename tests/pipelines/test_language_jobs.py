@@ -118,6 +118,23 @@ def test_rejects_are_listed_and_the_rest_is_written(folder: Path, tmp_path: Path
     assert counts["documents_read"] == len(lines)
 
 
+@pytest.mark.parametrize("task", ["t5", "t5_tokens", "ul2"])
+def test_a_split_whose_rows_are_all_left_out_is_an_error(
+    folder: Path, tmp_path: Path, task: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
+    rows = [{"text": "a", "of": "test"}, {"text": "some words and more", "of": "train"}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = ("--packing=none", "--splits=train,test", "--split_from=of", "--num_shards=1")
+    output = tmp_path / "ds"
+    for _ in range(2):
+        assert run(tmp_path, output, f"--task={task}", *flags) == 1
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert "no examples for split test: all its rows (" in error
+    assert not (output / "_SUCCESS").exists()
+    assert run(tmp_path, output, "--task=gpt", *flags) == 0
+
+
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_datasets_are_whole(folder: Path, name: str) -> None:
     assert main(["verify", str(folder / name)]) == 0

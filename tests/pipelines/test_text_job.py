@@ -230,6 +230,21 @@ class TestAccounts:
         assert "3 of 53 inputs rejected (undecodable 3), which is 5" in capsys.readouterr().err
         assert run(source, output, vocab_file, *flags, "--max_rejected=0.06", "--overwrite") == 0
 
+    def test_long_documents_are_a_share_of_the_documents(
+        self, tmp_path: Path, vocab_file: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        source, output = tmp_path / "a.txt", tmp_path / "ds"
+        source.write_text("the water.\n" * 1000 + "\nthe sea.\nof it.\n")
+        flags = ("--max_document_bytes=1000", "--max_rejected=0.01")
+        problem = "1 of 2 inputs rejected (document_too_long 1), which is 50.000% where"
+        assert run(source, output, vocab_file, "--task=mlm", *flags) == 1
+        assert problem in capsys.readouterr().err
+        line = ["vocab", f"--input={source}", f"--output={tmp_path}/v.txt", "--vocab_size=100"]
+        assert main([*line, "--direct_num_workers=1", *flags]) == 1
+        assert problem in capsys.readouterr().err
+        more = ("--task=mlm", flags[0], "--max_rejected=0.5", "--overwrite")
+        assert run(source, output, vocab_file, *more) == 0
+
     def test_random_segments_come_from_the_whole_corpus(
         self, tmp_path: Path, vocab_file: str
     ) -> None:

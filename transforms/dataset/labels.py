@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.storage import files
@@ -116,24 +116,41 @@ def sorted_labels(labels: Collection[str]) -> list[str]:
 
 
 def whole_form(name: str) -> str:
-    """Returns a label, "1" for the whole number "1.0"."""
+    """Returns a label, "1" for the whole number "1.0", and "0" for "-0.0"."""
     whole = _WHOLE.fullmatch(name)
-    return whole[1] if whole else name
+    return ("0" if whole[1] == "-0" else whole[1]) if whole else name
+
+
+def named_label(label: str, names: Container[str]) -> str:
+    """Returns the name that a label is, exactly or as the same whole number; the label for none.
+
+    >>> named_label("2.0", ["1", "2"]), named_label("2", ["1.0", "2.0"]), named_label("a", ["a.0"])
+    ('2', '2.0', 'a')
+    """
+    whole = whole_form(label)
+    forms = (label, whole, f"{whole}.0") if _WHOLE.fullmatch(label) else ()
+    return next((form for form in forms if form in names), label)
 
 
 def _by_number(name: str) -> tuple[int, str]:
     return int(whole_form(name)), name
 
 
-def forms_problem(labels: Collection[str]) -> str:
-    """Returns that labels have one number in two forms, such as 1 and 1.0; "" where none does."""
+def forms_problem(
+    labels: Collection[str], *, listing: str = "list them in a file of --labels"
+) -> str:
+    """Returns that labels have one number in two forms, such as 1 and 1.0; "" where none does.
+
+    Args:
+      labels: that occur.
+      listing: what to do if they are two classes.
+    """
     first: dict[str, str] = {}
     for name in sorted(labels):
         if (other := first.setdefault(whole_form(name), name)) != name:
             return (
                 f"labels must have a number in one form, and {other} and {name} occur: write all "
-                "in one form in the input, or list them in a file of --labels if they are two "
-                "classes"
+                f"in one form in the input, or {listing} if they are two classes"
             )
     return ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import IO, Annotated, NamedTuple
 
@@ -45,6 +46,8 @@ REASONS = {
     "no_label": "the image or row has no label or annotation",
     "unknown_label": "the label is none of the classes: those of --labels, where it is given",
     "bad_row": "the row of the table, the annotation or a field of --keep_fields cannot be read",
+    "lone_surrogate": "a field that is read has half of a surrogate pair, such as \\ud800, which "
+    "is no character; correct it, or for text give --encoding_errors=replace",
     # images, while they are listed
     "no_image": "there is no such image, or nobody can read it where it is",
     "no_mask": "the image has no mask",
@@ -76,6 +79,11 @@ REASONS = {
 TEXT_REASONS = REASONS | {
     "decompression_bomb": "the file, or a part of it, unpacks to far too much",
 }
+
+
+def of_whole_documents(reasons: Mapping[str, int]) -> dict[str, int]:
+    """Returns the rejects that are no single lines: their budget is a share of the documents."""
+    return {reason: count for reason, count in reasons.items() if reason != "undecodable"}
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -185,13 +185,14 @@ def _labels(
         return labels
     if images.labels or images.numbers or images.unlabeled:
         return dict(images.labels)
-    if fraction := first_fraction(names):
-        raise UsageError(
-            f"labels must be classes, and {len(names)} different ones occur, such as {fraction}; "
-            "give ImageSpec(numbers=True) if they are numbers to be predicted"
-        )
-    if problem := forms_problem(names):
-        raise UsageError(problem)
+    if images.task == "classification":
+        if fraction := first_fraction(names):
+            raise UsageError(
+                f"labels must be classes, and {len(names)} different ones occur, such as "
+                f"{fraction}; give ImageSpec(numbers=True) if they are numbers to be predicted"
+            )
+        if problem := forms_problem(names, listing="give both a number in ImageSpec.labels"):
+            raise UsageError(problem)
     return job.numbering.number(names, {}, images.task, images.format)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -35,23 +35,24 @@ from recordmill.transforms.sources.work_items import SourceRange, equal_starts, 
 from recordmill.transforms.storage import files
 
 
-def parse_object(text: bytes, errors: DecodingErrors) -> dict[str, object]:
+def parse_object(text: bytes, errors: DecodingErrors, wanted: Sequence[str]) -> dict[str, object]:
     """Returns the members of an object of JSON.
 
     Args:
       text: UTF-8.
       errors: "replace" puts U+FFFD for half of a surrogate pair, which JSON's escapes can spell.
+      wanted: the fields that are read of it, or paths to them; in others halves are replaced.
 
     Raises:
-      RecordRejectedError: the text is none.
+      RecordRejectedError: the text is none, or a field that is read has a half.
     """
     try:
         content = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         try:
             content = json.loads(text)  # takes NaN and halves of pairs, which Python writes
-            if b"\\ud" in text.lower():
-                content = json.loads(_without_halves(content, errors))
+            if isinstance(content, dict) and b"\\ud" in text.lower():
+                content = _without_halves(content, errors, wanted)
         except (ValueError, RecursionError):
             raise RecordRejectedError("not_json", str(error)) from error
     if not isinstance(content, dict):
@@ -59,18 +60,37 @@ def parse_object(text: bytes, errors: DecodingErrors) -> dict[str, object]:
     return content
 
 
-def _without_halves(content: object, errors: DecodingErrors) -> bytes:
-    """Returns JSON of a value in which no half of a surrogate pair is left."""
+def _without_halves(
+    content: dict[str, object], errors: DecodingErrors, wanted: Sequence[str]
+) -> dict[str, object]:
+    """Returns an object in which no half of a surrogate pair is left; see `parse_object`."""
+    if errors == "strict":
+        for name in {part for each in wanted for part in (each, each.partition(".")[0])}:
+            try:
+                json.dumps(content.get(name), ensure_ascii=False).encode()
+            except UnicodeEncodeError as error:
+                raise RecordRejectedError("lone_surrogate", repr(name)) from error
     shown = json.dumps(content, ensure_ascii=False).encode("utf-16", "surrogatepass")
-    try:
-        return shown.decode("utf-16", errors).encode()
-    except UnicodeDecodeError as error:
-        raise RecordRejectedError(
-            "undecodable", "half of a surrogate pair, as \\ud800 is"
-        ) from error
+    found: dict[str, object] = json.loads(shown.decode("utf-16", "replace"))
+    return found
 
 
-class JsonLines(RecordRows):
+class _JsonRows(RecordRows):
+    """Objects of JSON, of which some fields are read."""
+
+    _names: Sequence[str] = ()
+
+    def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows]:
+        """Yields the rows of the range in order."""
+        self._names = names
+        return super().rows(names, batch_bytes)
+
+    def parse(self, record: bytes) -> dict[str, object] | None:
+        """Returns the members of an object."""
+        return parse_object(record, self.options.spec.encoding_errors, self._names)
+
+
+class JsonLines(_JsonRows):
     """See `rows.RowSource`: an object on each line."""
 
     def start(self) -> int:
@@ -83,17 +103,13 @@ class JsonLines(RecordRows):
         """Returns `[num_ends] int64`: the offsets in the next block just after each line."""
         return np.flatnonzero(np.frombuffer(block, np.uint8) == 10) + 1
 
-    def parse(self, record: bytes) -> dict[str, object] | None:
-        """Returns the members of a line's object."""
-        return parse_object(record, self.options.spec.encoding_errors)
-
     def first_names(self) -> list[str]:
         """Returns the names of the members of the first object that has any, [] for none."""
         maker = RowMaker([])
         for block in self.blocks(self.options.limits.block_bytes, maker):
             for _, record in self.records(block, maker):
                 with suppress(RecordRejectedError):
-                    if names := list(parse_object(record, "replace")):
+                    if names := list(parse_object(record, "replace", ())):
                         return names
         return []
 
@@ -128,7 +144,7 @@ class JsonLines(RecordRows):
         return maker.rows([column_of([values[i] for i in order.tolist()])], offsets[order])
 
 
-class JsonValues(RecordRows):
+class JsonValues(_JsonRows):
     """See `rows.RowSource`: the elements of an array, or objects over several lines.
 
     A record ends with the comma after an element, or with the end of an object.
@@ -145,7 +161,7 @@ class JsonValues(RecordRows):
     def parse(self, record: bytes) -> dict[str, object] | None:
         """Returns the members of an object; None for what is left of an array without one."""
         value = record.lstrip(b"[, \t\r\n").rstrip(b"], \t\r\n")
-        return parse_object(value, self.options.spec.encoding_errors) if value else None
+        return super().parse(value) if value else None
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from recordmill.records.errors import listed
-from recordmill.transforms.dataset.labels import breaks_lines, whole_form
+from recordmill.transforms.dataset.labels import breaks_lines, named_label
 from recordmill.transforms.sources.kept_fields import KeptField
 
 MISSING = object()
@@ -153,8 +153,8 @@ def _label(fields: Mapping[str, object], spec: LabelSpec) -> str:
         raise RecordRejectedError("no_label", f"{spec.name!r} is {value!r}")
     if spec.is_number and not _is_number(label):
         raise RecordRejectedError("bad_row", f"{spec.name!r} is {label!r}, and no number")
-    if spec.names and label not in spec.names:
-        label = whole_form(label)
+    if spec.names:
+        label = named_label(label, spec.names)
     if spec.names and label not in spec.names:
         raise RecordRejectedError("unknown_label", f"{spec.name!r} is {label!r}")
     if breaks_lines(label):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import json
 import re
 from collections.abc import Iterable
 
@@ -21,7 +22,10 @@ from recordmill.transforms.storage.unpacking import open_decompressed
 _MOST_LOCAL, _MOST_REMOTE = 1000, 32
 _FORMAT_OF_FORM = {form: name for name, each in FORMATS.items() for form in each.forms}
 _EXTENSIONS = {"gz": "gzip", "bz2": "bzip2", "xz": "xz", "zst": "Zstandard"}
-_JSON_OBJECT = re.compile(r'\s*\[?\s*\{\s*"(?:[^"\\]|\\.)*"\s*:')
+_JSON_OBJECT = re.compile(r'[\s,]*\{\s*"(?:[^"\\]|\\.)*"\s*:')
+_NAME = re.compile(r"(?:[A-Za-z_]\w{0,31})?")  # of a column; that of an index has none
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+_LEAST_ROWS = 5
 # The delimiters by which rows are recognized, and the options that read them.
 _DELIMITERS = (
     ("\t", "tsv", ""), (",", "csv", ""), (";", "csv", " --delimiter=';'"),
@@ -93,18 +97,18 @@ def _problem(source: SourceRange, spec: DocumentSpec, *, by_name: bool) -> str:
             return f"{inside}UTF-16; give --encoding=utf-16"
         return f"{inside}binary (byte {head.index(0)} is NUL), not text; leave it out"
     if source.format == "text" and by_name:
-        text = sample.decode(spec.encoding, "replace").removeprefix("\ufeff")
-        is_cut = len(sample) == SNIFFED_BYTES
-        return _row_problem((is_cut and text.rpartition("\n")[0]) or text, spec.text_field)
+        text = sample.decode(spec.encoding, "replace").removeprefix("\ufeff").lstrip("\r\n ")
+        return _row_problem(text, spec.text_field, is_cut=len(sample) == SNIFFED_BYTES)
     return ""
 
 
-def _row_problem(text: str, text_field: str) -> str:
+def _row_problem(text: str, text_field: str, *, is_cut: bool) -> str:
     """Returns what plain text is that begins as JSON or a table does; "" for prose."""
     more = kind = ""
-    if _JSON_OBJECT.match(text):
+    if _is_json(text, text_field):
         kind = "jsonl" if has_object_lines(text.encode()) else "json"
     else:
+        text = (is_cut and text.rpartition("\n")[0]) or text
         for delimiter, name, flag in _DELIMITERS:
             if _is_table(text, delimiter, text_field):
                 kind, more = name, flag
@@ -113,29 +117,59 @@ def _row_problem(text: str, text_field: str) -> str:
         return ""
     return (
         f"{FORMATS[kind].title} by its content, and its name does not say so; give "
-        f"--input_format={kind}{more}, or --input_format=text if it is to be read as plain text"
+        f"--input_format={kind}{more}, or --input_format=text if it is plain text, each with an "
+        "--input of such files alone; or leave it out with --skip_files"
+    )
+
+
+def _is_json(text: str, text_field: str) -> bool:
+    """Tells whether a file begins with records of JSON: two objects, or all of it is one."""
+    start = 1 if text.startswith("[") else 0
+    if not _JSON_OBJECT.match(text, start):
+        return False
+    try:
+        first, end = json.JSONDecoder().raw_decode(text, text.index("{", start))
+    except (ValueError, RecursionError):
+        return "\n" not in text  # a record longer than what was read, if there is nothing else
+    return bool(
+        _JSON_OBJECT.match(text, end) or (text_field in first and not text[end:].strip("] \t\r\n"))
     )
 
 
 def _is_table(text: str, delimiter: str, text_field: str) -> bool:
-    """Tells whether all rows of a beginning have as many fields, two or more, as no prose has."""
+    """Tells whether text is a table, by what no prose has; a small table may pass for prose."""
+    rows = _equal_rows(text, delimiter)
+    has_names = bool(rows) and all(map(_NAME.fullmatch, rows[0]))
+    if has_names and text_field in rows[0]:
+        return True
+    if len(rows) < _LEAST_ROWS:
+        return False
+    columns = zip(*rows[1:], strict=True)
+    if has_names and any(all(map(_NUMBER.fullmatch, column)) for column in columns):
+        return True
+    is_in_numbers = delimiter == "," and re.search(r"\d,\d", text)  # 1,204 or 3,50
+    return len(rows[0]) > 2 and not is_in_numbers
+
+
+def _equal_rows(text: str, delimiter: str) -> list[list[str]]:
+    """Returns the rows of a beginning; [] where not all have as many fields, two or more."""
     rows: list[list[str]] = []
     is_over = False
     try:
         # Quotes of TSV are characters in many files, which is all the same here.
         for row in csv_rows(text, delimiter, quotes=delimiter != "\t", strict=True):
             if is_over or len(row) == 1 or (row and rows and len(row) != len(rows[0])):
-                return False
+                return []
             if any(field[:1].isspace() for field in row[1:]):  # a comma of a sentence
-                return False
+                return []
             is_over = not row
             rows += [row] if row else []
     except csv.Error as error:
         if "end of data" not in str(error):  # of the last row, which is cut
-            return False
-    least = 1 if rows and text_field in rows[0] else 2
+            return []
     # Indented lines have no first field, and lines of verse no last one.
-    return len(rows) >= least and all(any(row[i].strip() for row in rows) for i in (0, -1))
+    is_filled = all(any(row[i].strip() for row in rows) for i in (0, -1))
+    return rows if is_filled else []
 
 
 def _column_problem(source: SourceRange, head: bytes) -> str:

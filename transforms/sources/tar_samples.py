@@ -37,7 +37,7 @@ _LINES_EXTENSION = "jsonl"
 _KEPT_BYTES = 1 << 22  # of what was unpacked: long names of members are read again
 _SKIP_BYTES = 1 << 20
 _REJECT_BYTES = 512  # about what one takes in memory
-_UNREADABLE = ("duplicate", "line_too_long", "broken_archive", "undecodable")
+_UNREADABLE = ("duplicate", "line_too_long", "broken_archive", "undecodable", "lone_surrogate")
 
 
 @dataclass(slots=True)
@@ -185,7 +185,7 @@ class SampleRows:
         key = sample.key.encode("utf-8", "surrogateescape")
         try:
             text = self._decoded(_LINES_EXTENSION, line).encode()
-            fields = parse_object(text, self._spec.encoding_errors)
+            fields = parse_object(text, self._spec.encoding_errors, self._maker.names)
             fields.setdefault(KEY_FIELD, sample.key.encode("utf-8", "replace").decode())
             identity = fingerprint64(b"%b\0%d" % (key, at))
             self._maker.add(position, fields, identity, _shown(sample))
@@ -231,7 +231,8 @@ class SampleRows:
         fields: dict[str, object] = {}
         members = {name: self._decoded(name, data) for name, data in sample.members.items()}
         if "json" in members:
-            fields |= parse_object(members["json"].encode(), self._spec.encoding_errors)
+            data, errors = members["json"].encode(), self._spec.encoding_errors
+            fields |= parse_object(data, errors, self._maker.names)
         for name, text in members.items():
             fields[name] = text if name in self._texts else text.strip()
         if _TEXT not in fields and _TEXT_EXTENSION in fields:

@@ -19,7 +19,7 @@ from recordmill.records.arrays import Int64s
 from recordmill.records.codec.encoding import Column
 from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.schema import Schema
-from recordmill.transforms.dataset.labels import whole_form
+from recordmill.transforms.dataset.labels import named_label
 from recordmill.transforms.sources.row_fields import LabelSpec, RowSpec
 from recordmill.transforms.subwords.tokenizer import Ids, Tokenizer
 from recordmill.transforms.text.chunks import ChunkColumns, Chunks, CutSpec
@@ -158,8 +158,7 @@ class ClassifyObjective:
         texts = chunks.fields.texts(chosen) if chunks.fields else []
         labels = [row[0] for row in texts]
         if not self._is_number:  # 1.0 may be class 1
-            known = self._numbers
-            labels = [label if label in known else whole_form(label) for label in labels]
+            labels = [named_label(label, self._numbers) for label in labels]
         columns: dict[str, Column] = {
             "input_ids": ids,
             "input_mask": np.arange(size[1], dtype=np.int32) < lengths[:, None],

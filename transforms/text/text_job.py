@@ -14,6 +14,7 @@ from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
 from recordmill.records.seqio_metadata import token_statistics
 from recordmill.records.spec import python_names
+from recordmill.transforms.dataset.error_budget import UnfitOptionsError
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
 from recordmill.transforms.dataset.run_state import DamagedStateError
@@ -201,6 +202,18 @@ class _TextStatistics(JobStatistics):
         self._most_tokens[split] = larger(most, statistics.most_tokens)
 
     def summarize(self) -> JobSummary:
+        """Adds up what the job has written.
+
+        Raises:
+          UnfitOptionsError: a split has no examples, although it has tokens.
+        """
+        for split in self._copies:
+            if not self._examples[split]:
+                rows = self._counts[split]["rows_too_short"]
+                raise UnfitOptionsError(
+                    f"no examples for split {split}: all its rows ({rows}) are of one token, in "
+                    "which no span fits; check --documents, --packing and --splits, and run again"
+                )
         read, used = self._plan.documents_read, self._plan.documents_used
         added = self._plan.documents_added
         dropped = {reason: sum(counts) for reason, counts in self._plan.dropped.items()}

@@ -16,7 +16,7 @@ from recordmill.transforms.dataset.labels import (
     first_fraction,
     forms_problem,
 )
-from recordmill.transforms.dataset.rejects import write_rejects
+from recordmill.transforms.dataset.rejects import of_whole_documents, write_rejects
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.shard_ranges import (
@@ -150,6 +150,9 @@ def _add_up(job: TextJob, tree: MergeTree) -> ScatterTotals:
     if job.workspace.of_pipeline:
         _join_lists(job, totals)
     check_budget(job, accepted=totals.inputs_read, reasons=totals.rejected)
+    # A document that is left out takes any number of lines with it.
+    of_documents = of_whole_documents(totals.rejected)
+    check_budget(job, accepted=totals.documents_read, reasons=of_documents)
     return totals
 
 

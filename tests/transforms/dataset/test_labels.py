@@ -13,6 +13,7 @@ from recordmill.transforms.dataset.labels import (
     class_names,
     first_fraction,
     forms_problem,
+    named_label,
     read_labels,
     sorted_labels,
 )
@@ -55,7 +56,15 @@ def test_whole_numbers_of_json_are_sorted_as_numbers() -> None:
 
 def test_a_number_in_two_forms_is_a_mistake() -> None:
     assert not forms_problem(["1", "2.0", "1.5", "01", "a", "a.0"])
+    assert "-0.0 and 0.0 occur" in forms_problem(["0.0", "-0.0", "1.0"])
     assert "1 and 1.0 occur" in forms_problem(["1.0", "0.0", "1"])
+
+
+def test_a_label_is_the_name_of_the_same_whole_number() -> None:
+    assert named_label("2.0", ["0", "2", "10"]) == "2"
+    assert named_label("1", ["0.0", "1.0"]) == named_label("1.0", ["1", "1.0"]) == "1.0"
+    assert named_label("a", ["a.0"]) == "a"
+    assert named_label("1.5", ["1"]) == "1.5"
 
 
 def test_many_fractions_are_no_classes() -> None:

@@ -162,8 +162,11 @@ def _json_records(data: bytes, spec: DocumentSpec, found: Found) -> Iterator[tup
             continue
         shown = json.dumps(value, ensure_ascii=False)
         if any("\ud800" <= character <= "\udfff" for character in shown):
-            if spec.encoding_errors == "strict":
-                found.rejects.append((position, "undecodable"))
+            text = value.get(spec.text_field) if isinstance(value, dict) else None
+            text = json.dumps(text, ensure_ascii=False)
+            lone = any("\ud800" <= character <= "\udfff" for character in text)
+            if lone and spec.encoding_errors == "strict":
+                found.rejects.append((position, "lone_surrogate"))
                 continue
             value = json.loads(re.sub("[\ud800-\udfff]", "\ufffd", shown))
         yield position, value

@@ -361,11 +361,14 @@ class TestJsonLines:
         }
 
     def test_what_pythons_json_writes_is_read(self, folder: Path):
-        records = [{"text": "a", "x": float("nan")}, {"text": "a\ud800b"}, {"text": "😀"}]
+        records = [
+            {"text": "a", "x": float("nan"), "of": "\ud800", "\udc00": 1}, {"text": "a\ud800b"},
+            {"text": "😀"},
+        ]  # fmt: skip
         path = write(folder, "\n".join(map(json.dumps, records)).encode(), "n.jsonl")
         found = collect(list_sources([str(path)]), DocumentSpec())
         assert sorted(lines_of(found)) == [[b"a"], ["😀".encode()]]
-        assert found.rejects == [(24, "undecodable")]
+        assert found.rejects == [(53, "lone_surrogate")]
         found = collect(list_sources([str(path)]), DocumentSpec(encoding_errors="replace"))
         assert sorted(lines_of(found)) == [[b"a"], ["a\ufffdb".encode()], ["😀".encode()]]
 

@@ -41,7 +41,7 @@ def parsed(line: bytes) -> bytes | None:
     """Returns the text that a parser finds in a line, None where it rejects it."""
     try:
         line.decode("utf-8")
-        return text_field(parse_object(line, "strict"), "text", filled=False).encode()
+        return text_field(parse_object(line, "strict", ["text"]), "text", filled=False).encode()
     except (UnicodeDecodeError, RecordRejectedError):
         return None
 

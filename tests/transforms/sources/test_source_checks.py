@@ -64,8 +64,8 @@ CASES = {
     "a.csv": (b"%PDF-1.7\n1 0 obj", "a PDF, not text"),
     "a.json": (archive(), "a zip archive, not text"),
     "e.txt": (array(), "a NumPy array, not text"),
-    "f.txt": (gzip.compress(TEXT), "gzip-compressed, and its name does not say so; rename it to "
-                                   "end in .gz"),
+    "f.txt": (gzip.compress(TEXT), "gzip-compressed, and its name does not say so; give "
+                                   "--input_compression=gz"),
     "g.txt": (zstd.compress(TEXT), "Zstandard-compressed, and its name does not say so"),
     "h.txt.gz": (bz2.compress(TEXT), "bzip2-compressed, and its name does not say so"),
     "i.txt": (lzma.compress(TEXT), "xz-compressed, and its name does not say so"),
@@ -74,19 +74,23 @@ CASES = {
     "l.txt": (b"some\0thing", "binary (byte 4 is NUL), not text; leave it out"),
     "m.txt": ("text".encode("utf-16"), "UTF-16; give --encoding=utf-16"),
     "n.txt": (b'\n{"id": 1, "text": "a"}\n{"id": 2}\n', "JSONL by its content, and its name does "
-              "not say so; give --input_format=jsonl, or --input_format=text if it is to be read"),
+              "not say so; give --input_format=jsonl, or --input_format=text if it is plain text, "
+              "each with an --input of such files alone; or leave it out with --skip_files"),
     "o.dat": (b'\xef\xbb\xbf{"text": "' + b"a " * 50000, "JSONL by its content"),
     "o.txt.gz": (gzip.compress(b'{"text": "a"}'), "JSONL by its content"),
+    "o2.txt": (b'{"id": 1}\n{"id": 2, "content": "' + b"a " * 50000, "JSONL by its content"),
     "p": (b'[\n  {"text": "a"}]', "JSON by its content, and its name does not say so; give "
                                   "--input_format=json,"),
     "q.txt": (b'id,text\r\n1,"Yes, ""a\n\nb"""\r\n', "CSV by its content, and its name does not "
                                                       "say so; give --input_format=csv,"),
-    "r.txt": (b'"3","a, b"\n"4","c, d"\n' * 5000, "CSV by its content"),
+    "r.txt": (b'"3","a, b",x\n"4","c, d",y\n' * 5000, "CSV by its content"),
     "s.txt": (b'label,text\n1,"' + b"a, b\n" * 50000, "CSV by its content"),
     "t.txt": (b",text,label\n0,a,1\n1,b,0\n\n", "CSV by its content"),
-    "u.tab": (b'"a" sentence, no more\t1\nanother\t0\n', "TSV by its content"),
-    "v.txt": (b"1;Yes, a\n2;b\n", "CSV by its content, and its name does not say so; give "
-                                  "--input_format=csv --delimiter=';',"),
+    "u.tab": (b'sentence\tlabel\n' + b'"a" sentence, no more\t1\nanother\t0\n' * 2,
+              "TSV by its content"),
+    "v.txt": (b"1;Yes, a;3,50\n2;b;4,20\n" * 3, "CSV by its content, and its name does "
+                                                    "not say so; give --input_format=csv "
+                                                    "--delimiter=';',"),
 }  # fmt: skip
 
 
@@ -94,7 +98,16 @@ PROSE = (
     "Yes, he said.\nNo, he said.\n", "1,000 men.\n\n2,000 women.\n", "one,two\n", "text\na,b\n",
     "\tIndented.\n\tAs in books.\n", "Like verse,\nOf lines,\n", '"Go," he said, "on."\n"No,"\n',
     'one,two\nthree,four\n"Go," he said.\n', "{a: 1}\n", "[1, 2]\n", '{"a set"}\n',
-    '"never closed, and\nmore\n' * 9,
+    '"never closed, and\nmore\n' * 9, "Population: 1,204\nDensity: 3,500\n" * 9,
+    "1,000 men\n2,000 women\n" * 9, "Il costo e 3,50 euro\nIl prezzo e 4,20 euro\n" * 9,
+    "Between 1,204,500 and 2\n" * 9, "你好,世界\n我是,学生\n" * 9,
+    "12 May,1990\n13 June,1991\n" * 9,
+    "1.\tFirst we do this.\n2.\tThen that.\n" * 9, "alice\tHi\nbob\tHello there\n" * 9,
+    "2024-01-01 10:33:00,123 INFO Started\n2024-01-01 10:33:01,456 WARN slow\n" * 9,
+    "roses are red;violets are blue\nsugar is sweet;and so are you\n" * 9, "a,b,c\nd,e,f\n",
+    '{"name": "x"} is how JSON looks.\n\nMore prose follows.\n', '{"a": 1}\n\nThe object above.\n',
+    '{\n "cells": [],\n "nbformat": 4\n}\n', '{\n "cells": ["' + "a " * 50_000 + '"]\n}\n',
+    "\n" * (1 << 16), " " * (1 << 16),
 )  # fmt: skip
 
 
@@ -116,7 +129,7 @@ def test_text_passes(tmp_path: Path) -> None:
     (tmp_path / "d.txt.gz").write_bytes(gzip.compress(TEXT)[:20])
     (tmp_path / "e.txt").write_bytes(b"")
     for number, prose in enumerate(PROSE):
-        (tmp_path / f"{number}.txt").write_text(prose)
+        (tmp_path / f"{number}.txt").write_text(prose, encoding="utf-8")
     check_contents(list_sources([f"{tmp_path}/*"]), SPEC)
 
 

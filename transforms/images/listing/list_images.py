@@ -7,9 +7,10 @@ held whole, and Pascal VOC's lists of splits.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.dataset.labels import check_printable, sorted_labels
+from recordmill.transforms.dataset.labels import check_printable, named_label, sorted_labels
 from recordmill.transforms.images.listing.byte_rows import first_byte_columns
 from recordmill.transforms.images.listing.coco import (
     annotation_files,
@@ -154,8 +155,9 @@ _LISTERS: dict[str, Callable[[SourceSpec, Listing], Iterator[Listed]]] = {
 
 
 def _checked(item: Listed, known: frozenset[str]) -> Listed:
-    """Returns the image, or a reject where one of its labels is not among those given."""
+    """Returns the image with labels as they are given, or a reject where one of them is not."""
     if isinstance(item, ImageReference):
+        item = replace(item, labels=tuple(named_label(label, known) for label in item.labels))
         for label in labels_of(item):
             if label not in known:
                 return ListedReject(item.name, "unknown_label", f"{label!r} is not in --labels")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import IO, Any
 
@@ -24,6 +24,8 @@ from recordmill.transforms.images.listing.image_files import find_files, outside
 from recordmill.transforms.images.listing.joins import Listed
 from recordmill.transforms.images.references import ImageReference, ListedReject
 from recordmill.transforms.images.source_spec import SourceSpec
+from recordmill.transforms.sources.json_rows import parse_object
+from recordmill.transforms.sources.row_fields import RecordRejectedError
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import cogroup
 from recordmill.transforms.storage.globs import OUTSIDE
@@ -57,6 +59,9 @@ def webdataset_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
 
 
 def _samples(name: str, path: str, spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
+    wanted = [field.name for field in spec.kept_fields]
+    if spec.labels_from != "none":
+        wanted += [spec.label_field] if spec.label_field else _LABEL_FIELDS
     rows = (
         (sample_key(member), tag, content if tag != "member" else (member, content))
         for member, tag, content in tar_rows(path)
@@ -71,7 +76,7 @@ def _samples(name: str, path: str, spec: SourceSpec, listing: Listing) -> Iterat
                     continue
                 try:
                     members = [(m, Member(*content)) for m, content in contents["member"]]
-                    yield _sample(_Sample(handle, path, members), name, spec)
+                    yield _sample(_Sample(handle, path, members, wanted), name, spec)
                 except _SampleError as error:
                     yield ListedReject(full, *error.args)
     except OSError as error:
@@ -79,10 +84,14 @@ def _samples(name: str, path: str, spec: SourceSpec, listing: Listing) -> Iterat
 
 
 class _Sample:
-    """The members of one key, by extension."""
+    """The members of one key, by extension; `wanted` are fields of its .json."""
 
-    def __init__(self, handle: IO[bytes], path: str, members: list[tuple[str, Member]]) -> None:
+    def __init__(
+        self, handle: IO[bytes], path: str, members: list[tuple[str, Member]],
+        wanted: Sequence[str],
+    ) -> None:  # fmt: skip
         self._handle = handle
+        self._wanted = wanted
         self.path = path
         self.members: dict[str, tuple[str, Member]] = {}
         for name, member in members:
@@ -97,12 +106,12 @@ class _Sample:
         if name in self.members:
             return self._text(name).strip()
         if self._fields is None:
+            text = self._text("json").encode() if "json" in self.members else b"{}"
             try:
-                self._fields = json.loads(self._text("json")) if "json" in self.members else {}
-            except ValueError as error:
-                raise _SampleError("bad_row", f"its .json is none: {error}") from error
-            if not isinstance(self._fields, dict):
-                raise _SampleError("bad_row", "its .json is no object")
+                self._fields = parse_object(text, "strict", self._wanted)
+            except RecordRejectedError as error:
+                reason = "bad_row" if error.reason == "not_json" else error.reason
+                raise _SampleError(reason, f"its .json: {error.detail}") from error
         return self._fields.get(name)
 
     def _text(self, extension: str) -> str:

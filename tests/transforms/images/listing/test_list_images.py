@@ -63,6 +63,12 @@ class TestFolders:
         assert list(images) == ["cat/a.jpg"]
         assert rejects == [("cow/b.jpg", "unknown_label")]
 
+    def test_given_labels_are_the_same_whole_numbers(self, tmp_path: Path):
+        fill(tmp_path, "2.0/a.jpg", "10/b.jpg")
+        images, rejects = listed(str(tmp_path), labels=("0", "2", "10.0"))
+        assert labels_of(images) == {"2.0/a.jpg": ("2",), "10/b.jpg": ("10.0",)}
+        assert not rejects
+
     def test_size_and_place_of_the_bytes(self, tmp_path: Path):
         fill(tmp_path, "cat/a.jpg")
         [image] = listed(str(tmp_path))[0].values()

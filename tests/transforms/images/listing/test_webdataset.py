@@ -65,8 +65,9 @@ def test_labels_and_fields_by_name(tmp_path: Path) -> None:
         (sample("1", jpg="x", png="y", cls="7"), "duplicate", "its members are cls, jpg, png"),
         (sample("1", jpg="x", cls="7") * 2, "duplicate", "it has two members .jpg"),
         (sample("1", jpg="x", txt="y"), "no_label", "it has no cls or label among jpg, txt"),
-        (sample("1", jpg="x", json="{"), "bad_row", "its .json is none: "),
-        (sample("1", jpg="x", json="[]"), "bad_row", "its .json is no object"),
+        (sample("1", jpg="x", json="{"), "bad_row", "its .json: unexpected end"),
+        (sample("1", jpg="x", json="[]"), "bad_row", "its .json: list"),
+        (sample("1", jpg="x", json='{"label": "\\ud800"}'), "lone_surrogate", "its .json: 'label'"),
         ([("1.jpg", b"x"), ("1.cls", b"\xff")], "bad_row", "its .cls is no UTF-8"),
     ],
 )
