@@ -45,32 +45,20 @@ def make_report(dataset: str, *, sample: int = 1000, vocab_file: str = "") -> by
     return report_page(Facts(records, schema, samples, shown, vocabulary, contents)).encode()
 
 
-def write_report(dataset: str, html: str, *, sample: int = 1000, vocab_file: str = "") -> int:
-    """Writes the report of a dataset; returns its size in bytes.
-
-    Args:
-      dataset, sample, vocab_file: as of `make_report`.
-      html: the path of the page.
-
-    Raises:
-      UsageError: there are no records, or the page cannot be written.
-      RunError: a record is broken.
-    """
-    content = make_report(dataset, sample=sample, vocab_file=vocab_file)
-    try:
-        files.write_bytes(html, content)
-    except OSError as error:
-        raise UsageError(f"--html={html} cannot be written: {error.strerror or error}") from error
-    return len(content)
-
-
 def run(options: ReportSpec) -> int:
     """Runs `recordmill report`; returns the exit status."""
     records = open_records(options.dataset)
     usual = files.join(options.dataset, REPORT_PATH) if records.manifest else "report.html"
     html = options.html or usual
-    size = write_report(options.dataset, html, sample=options.sample, vocab_file=options.vocab_file)
-    print(visible(f"{html}: {size / 1e6:.1f} MB"))
+    content = make_report(options.dataset, sample=options.sample, vocab_file=options.vocab_file)
+    try:
+        files.write_bytes(html, content)
+    except OSError as error:
+        shown = f"--html={html}" if options.html else html
+        advice = "" if options.html else "; give --html=FILE"
+        why = error.strerror or error
+        raise UsageError(f"{shown} cannot be written: {why}{advice}") from error
+    print(visible(f"{html}: {len(content) / 1e6:.1f} MB"))
     for line in records.problems:
         print(visible(line), file=sys.stderr)
     if not records.finished:

@@ -91,6 +91,7 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
     def __init__(self, request: ExamplesRequest) -> None:
         super().__init__(request.job)
         self._request = request
+        self._limit = 0  # where it is reached
         self._key_splits: KeySplits | None = None
 
     @property
@@ -122,6 +123,7 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
             self._check_tables(sources)
             self._check_condition(sources)
             with first_sources(sources, request.spec.limit, self._count) as first:
+                self._limit = (first.is_cut and request.spec.limit) or 0
                 self._take_shares(first)
                 summary = first.summary()
                 if self.job.records.key:
@@ -129,10 +131,13 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
                     self._key_splits = sample_keys(self.job, files_to_read, summary["bytes"])
                 yield ExamplesInventory(summary["bytes"], summary, {}, first.modified, first)
 
-    def _count(self, source: SourceRange, most: int) -> tuple[int, int]:
-        """Returns how many records a file has, up to so many, and their bytes."""
+    def _count(self, source: SourceRange, most: int) -> SourceRange:
+        """Returns a file with how many records it has, up to so many, their bytes and their end."""
         (file,) = record_files([replace(source, split="")], 1)
-        return count_records(file, most, self.job.tables)
+        first = count_records(file, most, self.job.tables)
+        return replace(
+            source, most=first.most, most_bytes=first.most_bytes, most_end=first.most_end
+        )
 
     def _check_tables(self, sources: SourceList) -> None:
         """Takes the types of columns from the first rows, where the files do not say them."""
@@ -167,11 +172,12 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
         if not any(self._request.splits):
             return
         sizes = {split.name: 0.0 for split in self.job.splits}
+        reached = {self._inputs[tag][0] for tag in sources.split_bytes}
         for tag, (split, weight) in self._inputs.items():
             sizes[split] += sources.split_bytes[tag] * weight
         for name, size in sizes.items():
             if not size:
-                raise without_input(name, self._request.spec.limit)
+                raise without_input(name, self._request.spec.limit, reached=name in reached)
         total = sum(sizes.values())
         splits = (
             SplitSpec(split.name, sizes[split.name] / total, split.num_shards)
@@ -197,8 +203,8 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
 
     def config(self) -> dict[str, Any]:
         """Returns where the input was, and how much of it was read."""
-        limit = self._request.spec.limit
-        return {"input": self._request.patterns} | ({"limit": limit} if limit else {})
+        limit = {"limit": self._limit} if self._limit else {}
+        return {"input": self._request.patterns} | limit
 
     def describe(self) -> str:
         """Returns the description of the dataset."""

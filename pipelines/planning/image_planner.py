@@ -114,6 +114,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
     def __init__(self, request: ImageRequest) -> None:
         super().__init__(request.job)
         self._request = request
+        self._limit = 0  # where it is reached
         self.source = request.source
 
     @contextmanager
@@ -156,7 +157,9 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
                 images = structs.replace(images, labels=labels)
             self.job = replace(self.job, images=images, splits=splits)
             wanted = self._request.given.get("augment_splits")
-            self.job = replace(self.job, augment_splits=augmented_splits(self.job, wanted))
+            with self._naming_limit(summary):
+                augmented = augmented_splits(self.job, wanted)
+            self.job = replace(self.job, augment_splits=augmented)
             if self.job.images.augmentation:
                 print(describe_copies(self.job), file=sys.stderr)
             yield ImageInventory(
@@ -183,6 +186,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
             yield item
             images += isinstance(item, ImageReference)
             if images == self._request.limit:
+                self._limit = images
                 return
 
     def _labels(
@@ -241,10 +245,24 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
                 f"({listed(sorted(counts))}); remove --splits, or add --split_from=none"
             )
         if counts:
-            return input_splits(counts, request.num_shards)
+            with self._naming_limit(summary):
+                return input_splits(counts, request.num_shards)
         if request.splits_given:
             return self.job.splits
         return parse_splits(DEFAULT_SPLITS, request.num_shards)
+
+    @contextmanager
+    def _naming_limit(self, summary: InputSummary) -> Iterator[None]:
+        """Adds to errors about splits that --limit may have left some of the input out."""
+        try:
+            yield
+        except UsageError as error:
+            if not self._limit or not any(summary.splits):
+                raise
+            raise UsageError(
+                f"{error}; --limit={self._limit} may end before the first image of a split: give a "
+                "larger one"
+            ) from error
 
     def write(self, inventory: ImageInventory, *, workers: int) -> ImageStages:
         """Writes references by split in order of their hash, and the shard plan."""
@@ -291,8 +309,8 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
 
     def config(self) -> dict[str, Any]:
         """Returns the globs of the input, and how much of it was read."""
-        limit = self._request.limit
-        return {"input": list(self._request.source.patterns)} | ({"limit": limit} if limit else {})
+        limit = {"limit": self._limit} if self._limit else {}
+        return {"input": list(self._request.source.patterns)} | limit
 
     def describe(self) -> str:
         """Returns the description of the dataset."""

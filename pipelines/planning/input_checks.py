@@ -33,10 +33,21 @@ def check_outside(patterns: Iterable[str], output: str, *, is_file: bool = False
             )
 
 
-def without_input(split: str, limit: int | None) -> UsageError:
-    """Returns the error that a split which --input names has no input."""
+def without_input(split: str, limit: int | None, *, reached: bool) -> UsageError:
+    """Returns the error that a split which --input names has no input.
+
+    Args:
+      split: its name.
+      limit: how many inputs are read; None: all.
+      reached: whether a file of the split is among them.
+    """
     if limit is None:
         return UsageError(f"--input {split}=… matches only empty files")
+    if reached:
+        return UsageError(
+            f"--input {split}=… has nothing but empty files and documents up to --limit={limit}; "
+            f"give a larger one, or leave out --input={split}=…"
+        )
     return UsageError(
         f"--limit={limit} ends before the first file of {split}, in order of name; give a larger "
         f"one, or leave out --input={split}=…"

@@ -208,6 +208,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     def __init__(self, request: TextRequest) -> None:
         super().__init__(request.job)
         self._request = request
+        self._limit = 0  # where it is reached
         self._vocabulary: tuple[bytes, Tokenizer] | None = None
         self.vocab_file = request.tokenizer.vocab_file
         if request.job.objective.name == "classify":
@@ -268,6 +269,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             read = spec.raw(READ_LIMITS) if job.map else spec
             count = partial(count_documents, spec=read)
             with first_sources(sources, request.input.limit, count) as first:
+                self._limit = (first.is_cut and request.input.limit) or 0
                 self._take_shares(first)
                 yield TextInventory(
                     first.text_bytes, first.summary(), checksums, first.modified, first, data
@@ -280,7 +282,8 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             return
         for split, size in zip(self.job.splits, sizes, strict=True):
             if not size:
-                raise without_input(split.name, self._request.input.limit)
+                reached = split.name in sources.split_bytes
+                raise without_input(split.name, self._request.input.limit, reached=reached)
         splits = (
             msgspec.structs.replace(split, share=size / sum(sizes))
             for split, size in zip(self.job.splits, sizes, strict=True)
@@ -345,8 +348,8 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             config |= {"query": [options.query]}
         if options.partition_column:
             config |= {"partition_column": [options.partition_column]}
-        if options.limit:
-            config |= {"limit": options.limit}
+        if self._limit:
+            config |= {"limit": self._limit}
         return config
 
     def describe(self) -> str:

@@ -66,31 +66,31 @@ def read_batches(
     return _first_records(batches, source) if source.most else batches
 
 
-def count_records(source: RecordFileRange, most: int, spec: TableSpec) -> tuple[int, int]:
-    """Returns how many records a file has, up to so many, and their bytes."""
-    count = size = 0
+def count_records(source: RecordFileRange, most: int, spec: TableSpec) -> RecordFileRange:
+    """Returns a file with how many records it has, up to so many, their bytes and their end."""
+    count = size = end = 0
     for batch in read_batches(replace(source, most=most), spec, BLOCK_BYTES):
         count += len(batch.begins)
         size += int((batch.ends - batch.begins).sum())
-    return count, size
+        end = int(batch.positions[-1]) + 1 if len(batch.begins) else end
+    return replace(source, most=count, most_bytes=size, most_end=end)
 
 
 def _first_records(
     batches: Iterator[RecordBatch], source: RecordFileRange
 ) -> Iterator[RecordBatch]:
-    """Yields so many records as are read of a file, and what is rejected before the next one."""
+    """Yields so many records as are read of a file, and what is rejected before the last one."""
     left = source.most
     for batch in batches:
-        if len(batch.begins) > left:
-            end = batch.positions[left]
+        if len(batch.begins) >= left:
+            end = batch.positions[left - 1]
             batch = replace(
                 batch, begins=batch.begins[:left], ends=batch.ends[:left],
                 rejects=tuple(each for each in batch.rejects if each.position < end),
                 origins=None if batch.origins is None else batch.origins[:left],
             )  # fmt: skip
         left -= len(batch.begins)
-        # Only so far do positions go.
-        yield replace(batch, extent=source.most if batch.extent else source.most_bytes)
+        yield replace(batch, extent=source.most_end)
         if not left:
             return
 

@@ -42,33 +42,46 @@ def read_documents(
     batches = _documents_of(source, spec, groups=groups, limits=limits)
     if spec.max_document_bytes:
         batches = without_long_documents(batches, spec.max_document_bytes, source.name)
-    return _first_documents(batches, source.most) if source.most else batches
+    return _first_documents(batches, source) if source.most else batches
 
 
-def count_documents(source: SourceRange, most: int, spec: DocumentSpec) -> tuple[int, int]:
-    """Returns how many documents a file has, up to so many, and the bytes of their text."""
+def count_documents(source: SourceRange, most: int, spec: DocumentSpec) -> SourceRange:
+    """Returns a file with how many documents it has, up to so many, and the bytes of their text."""
     count = size = 0
     for batch in read_documents(replace(source, most=most), spec, groups=False):
         count += len(batch.keys) - batch.continues
         size += int((batch.lines.ends - batch.lines.starts).sum())
-    return count, size
+    return replace(source, most=count, most_bytes=size)
 
 
-def _first_documents(batches: Iterator[DocumentBatch], most: int) -> Iterator[DocumentBatch]:
-    """Yields so many documents, and what is rejected before the next one."""
+def _first_documents(
+    batches: Iterator[DocumentBatch], source: SourceRange
+) -> Iterator[DocumentBatch]:
+    """Yields so many documents as are read of a file, and what is rejected up to the last one."""
+    most = source.most
     for batch in batches:
         count, kept = len(batch.keys), most + batch.continues
-        if kept < count:
-            if kept:
-                end = batch.positions[kept]
-                first = batch.select(np.arange(count) < kept)
-                rejects = [each for each in batch.rejects if each.position < end]
-                yield replace(first, rejects=rejects)
-            return
         if not kept:
             return
+        if kept <= count:
+            # A row is rejected whole, of plain text a line of a document, which may be the last.
+            ends = batch.positions[kept - 1 : kept].tolist()
+            if source.format == "text":
+                ends = _starts_behind(batch, kept)
+            if ends:
+                first = batch.select(np.arange(count) < kept)
+                rejects = [each for each in batch.rejects if each.position < min(ends)]
+                yield replace(first, rejects=rejects)
+                return
         yield batch
         most = kept - count
+
+
+def _starts_behind(batch: DocumentBatch, kept: int) -> list[int]:
+    """Returns where documents behind the first ones begin, also those that are too long."""
+    last = batch.positions[kept - 1]
+    too_long = [each.position for each in batch.rejects if each.reason == "document_too_long"]
+    return [*batch.positions[kept : kept + 1].tolist(), *(at for at in too_long if at > last)]
 
 
 def _documents_of(

@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from typing import Any
 
 from recordmill.records.errors import UsageError
@@ -33,6 +33,7 @@ class SourceList:
       split_bytes: the same by the split that files are for.
       formats: that occur.
       is_compressed: whether any file is, or has columns that can be.
+      is_cut: whether a file is read in part.
       first: format -> the first file of it that is not empty.
     """
 
@@ -41,6 +42,7 @@ class SourceList:
         self.split_bytes: Counter[str] = Counter()
         self.formats: set[str] = set()
         self.is_compressed = False
+        self.is_cut = False
         self.first: dict[str, SourceRange] = {}
         self._files = 0
         self._bytes = 0
@@ -68,6 +70,7 @@ class SourceList:
         self.text_bytes += source.text_bytes
         self.split_bytes[source.split] += source.text_bytes
         self.formats.add(kind)
+        self.is_cut |= bool(source.most)
         form = FORMATS.get(kind)
         self.is_compressed |= bool(source.compression or (form and form.is_limited))
         if size and kind not in self.first:
@@ -78,16 +81,18 @@ class SourceList:
         return (
             source.path, name, kind, source.compression, size, source.modified_ns, source.split,
             source.outside, astuple(source.query) if source.query else None,
-            astuple(source.stream) if source.stream else None, source.most, source.most_bytes,
+            astuple(source.stream) if source.stream else None,
+            source.most, source.most_bytes, source.most_end,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[SourceRange]:
         for path, name, kind, packed, size, modified, split, outside, *of_rows in self._rows:
-            query, stream, most, most_bytes = of_rows
+            query, stream, most, most_bytes, most_end = of_rows
             yield SourceRange(
                 path, name, kind, packed, size, modified_ns=modified, split=split,
                 outside=outside, query=QueryRange(*query) if query else None,
-                stream=TableStream(*stream) if stream else None, most=most, most_bytes=most_bytes,
+                stream=TableStream(*stream) if stream else None,
+                most=most, most_bytes=most_bytes, most_end=most_end,
             )  # fmt: skip
 
     def summary(self) -> dict[str, Any]:
@@ -115,14 +120,14 @@ class SourceList:
 
 @contextmanager
 def first_sources(
-    sources: SourceList, limit: int | None, count: Callable[[SourceRange, int], tuple[int, int]]
+    sources: SourceList, limit: int | None, count: Callable[[SourceRange, int], SourceRange]
 ) -> Iterator[SourceList]:
     """Gives the files of the first inputs, the last of which is read in part; None: all of them.
 
     Args:
       sources: whole files.
       limit: so many inputs.
-      count: (file, most) -> how many inputs it has, up to so many, and their bytes.
+      count: (file, most) -> the file, of which so many inputs are read, or all that it has.
     """
     if limit is None:
         yield sources
@@ -132,11 +137,11 @@ def first_sources(
 
 
 def _first(
-    sources: Iterable[SourceRange], limit: int, count: Callable[[SourceRange, int], tuple[int, int]]
+    sources: Iterable[SourceRange], limit: int, count: Callable[[SourceRange, int], SourceRange]
 ) -> Iterator[SourceRange]:
     for source in sources:
-        found, size = count(source, limit)
-        limit -= found
-        yield source if limit else replace(source, most=found, most_bytes=size)
+        first = count(source, limit)
+        limit -= first.most
+        yield source if limit else first
         if not limit:
             return

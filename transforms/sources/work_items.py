@@ -104,6 +104,7 @@ class SourceRange:
       stream: of a table of BigQuery, whose address is the path: the rows of this range.
       most: so many of its documents or records are read, from the first on; 0 for all.
       most_bytes: what these have, as they are read.
+      most_end: of records, their positions are below it.
       outside: where a link outside of the input leads, which is rejected; "" for others.
     """
 
@@ -122,6 +123,7 @@ class SourceRange:
     stream: TableStream | None = None
     most: Count = 0
     most_bytes: Count = 0
+    most_end: Count = 0
 
     @property
     def read_bytes(self) -> int:

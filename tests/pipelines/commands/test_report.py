@@ -183,6 +183,16 @@ def test_the_page_is_where_the_run_writes_it(
     assert (tmp_path / "report.html").is_file()
 
 
+def test_the_place_that_nobody_gave_cannot_be_written(
+    bert_dataset: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/proc")
+    assert main(["report", str(bert_dataset / "train"), "--sample=10"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("recordmill: report.html cannot be written: ")
+    assert error.endswith("; give --html=FILE\n")
+
+
 def test_wrong_usage(
     bert_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
