@@ -71,7 +71,8 @@ def is_portable(format_name: str, image: Any, data: bytes) -> bool:
 
     Of a BMP they take a palette's numbers for grey, know neither other headers and bits a pixel nor
     compression, and want the file to end with the pixels. Of CMYK they believe Adobe's marker,
-    without which Pillow takes it to be there. Of a WebP with alpha they refuse three channels.
+    without which Pillow takes it to be there. Of a WebP with alpha they refuse three channels,
+    and of one that says to be an animation, even of one frame.
     """
     if format_name == "BMP":
         if int.from_bytes(data[14:18], "little") < 40:
@@ -82,7 +83,8 @@ def is_portable(format_name: str, image: Any, data: bytes) -> bool:
         return compression == 0 and is_known and begin + rows == len(data)
     if format_name == "JPEG":
         return image.mode != "CMYK" or "adobe_transform" in image.info
-    return not (format_name == "WEBP" and image.mode == "RGBA")
+    is_animation = data[12:16] == b"VP8X" and data[20] & 2 > 0
+    return not (format_name == "WEBP" and (image.mode == "RGBA" or is_animation))
 
 
 def is_whole(format_name: str, data: bytes) -> bool:
