@@ -102,6 +102,8 @@ def _has_whole_chunks(data: bytes) -> bool:
     width, height, compression, filtering, interlacing = _PNG.unpack_from(data, 16)
     if max(width, height) > MOST_PNG_SIDE or compression or filtering or interlacing > 1:
         return False
+    # Whether the pixels end early only decompressing them would show, a second time.
+    colour, seen = data[25], set[bytes]()
     at = 8
     while at + 12 <= len(data):
         size, kind = _CHUNK.unpack_from(data, at)
@@ -113,7 +115,13 @@ def _has_whole_chunks(data: bytes) -> bool:
             return False
         if not kind.isalpha() or (is_critical and kind not in (b"IHDR", b"PLTE", b"IDAT", b"IEND")):
             return False
+        if kind in seen and kind != b"IDAT":
+            return False
+        if kind == b"PLTE" and (size % 3 or not 0 < size <= 768):
+            return False
+        if is_critical:
+            seen.add(kind)
         if kind == b"IEND":
-            return True
+            return colour != 3 or b"PLTE" in seen
         at = end
     return False

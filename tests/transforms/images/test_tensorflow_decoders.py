@@ -214,6 +214,7 @@ ODD: dict[str, bytes] = {
     "PNG with a wrong checksum of pixels": with_flaw(b"IDAT", png()),
     "PNG with a wrong checksum of its end": with_flaw(b"IEND", png()),
     "PNG with a chunk that must be known": png()[:-12] + chunk(b"ABcD", b"") + png()[-12:],
+    "PNG with two headers": png()[:33] + png()[8:33] + png()[33:],
     "JPEG without an end": jpeg()[:-2] + b"\xff\xe4",
     "CMYK without Adobe's marker": CMYK.replace(b"Adobe", b"Other"),
     "WebP of one animation frame": one_frame_webp(),
