@@ -12,7 +12,7 @@ from dataclasses import replace
 import tensorflow as tf
 
 from recordmill.reader.features import Decoder, Features, Transform
-from recordmill.reader.one_line_errors import checked_message
+from recordmill.reader.one_line_errors import ReadError, checked_message
 from recordmill.reader.order import FILLER, Order
 from recordmill.reader.range_reading import UnreadableRecord
 from recordmill.reader.record_ranges import RecordRange
@@ -39,10 +39,11 @@ def undecodable_records(
     if not last:
         return []
     whole = [each.whole if isinstance(each, Decoder) else each for each in transforms[:last]]
-    window = max(_BATCH_RECORDS, _WINDOW_BYTES // source.record_bytes)
+    window = max(1, _WINDOW_BYTES // source.record_bytes)
     written = Order(
-        tuple(ranges), _BATCH_RECORDS, workers=1, worker=0, seed=None, remainder="keep",
-        window_records=window, block_records=window, whole_shards=bool(source.compression),
+        tuple(ranges), min(_BATCH_RECORDS, window), workers=1, worker=0, seed=None,
+        remainder="keep", window_records=window, block_records=window,
+        whole_shards=bool(source.compression),
     )  # fmt: skip
     some = tuple(each for each, _ in _failing(source, written, whole))
     suspects = replace(written, record_ranges=some, batch_size=1)
@@ -95,8 +96,10 @@ def _failing(
     for step in range(order.steps_per_epoch):
         try:
             next(batches)
-        except tf.errors.InvalidArgumentError as error:
-            if checked_message(error) is not None:
+        except (tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
+            if message := checked_message(error, source.guard.folder):
+                raise ReadError(message) from None
+            if isinstance(error, UnicodeDecodeError):
                 raise
             begin = step * order.batch_size
             for each in _part(order.record_ranges, begin, begin + order.batch_size):

@@ -103,8 +103,8 @@ def raise_one_line(
 
     Args:
       dataset: to iterate.
-      describe: error, elements that the iterator gave before -> our line for it, or None for an
-        error that is none of ours.
+      describe: error, elements that the iterator gave or failed on before -> our line for it, or
+        None for an error that is none of ours.
     """
     return _OneLineDataset(dataset, describe)
 
@@ -135,12 +135,12 @@ class _OneLineIterator(OwnedIterator):
         return self._one_line(super().get_next)
 
     def _one_line(self, take: Callable[[], Any]) -> Any:
+        given = self._given
+        self._given += 1  # also of one that fails: whoever goes on gets the next one
         try:
-            element = take()
+            return take()
         except (tf.errors.OpError, UnicodeDecodeError) as error:
-            message = self._describe(error, self._given)
+            message = self._describe(error, given)
             if message is None:
                 raise
             raise ReadError(message) from None
-        self._given += 1
-        return element

@@ -53,6 +53,19 @@ def animated(form: str = "GIF", frames: int = 3) -> bytes:
     return encoded(images[0], form, save_all=True, append_images=images[1:], duration=40)
 
 
+def one_frame_webp() -> bytes:
+    """A WebP that says to be an animation, of one frame."""
+
+    def part(kind: bytes, data: bytes) -> bytes:
+        return kind + struct.pack("<I", len(data)) + data
+
+    still = encoded(drawn(), "WEBP", lossless=True)
+    size = (47).to_bytes(3, "little") + (31).to_bytes(3, "little")
+    body = part(b"VP8X", b"\2\0\0\0" + size) + part(b"ANIM", bytes(6))
+    body += part(b"ANMF", bytes(6) + size + b"\x64\0\0\0" + still[12:])
+    return part(b"RIFF", b"WEBP" + body)
+
+
 def chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 

@@ -113,8 +113,8 @@ class Image:
     """An image with its annotations.
 
     Attributes:
-      data: an encoded image (JPEG, PNG, WebP, GIF, BMP, TIFF), or its pixels, uint8 `[height,
-        width]` or `[height, width, 1 or 3]`.
+      data: an encoded image of a format that `recordmill images` reads, or its pixels,
+        uint8 `[height, width]` or `[height, width, 1 or 3]`.
       key: decides position and random draws, so it should be its own; None leaves it to what makes
         a dataset of images: without a better one, the hash of the data.
       label: its class by name, a number to be predicted, or a tuple of names for several; None

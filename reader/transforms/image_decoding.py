@@ -267,7 +267,8 @@ def _size_of(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     import tensorflow as tf
 
     def decoded() -> tf.Tensor:
-        return tf.shape(tf.io.decode_image(encoded, expand_animations=False))
+        # Not without channels: of an animated WebP that writes beyond what it allocates.
+        return tf.shape(tf.io.decode_image(encoded, channels=3, expand_animations=False))
 
     shape = tf.cond(tf.io.is_jpeg(encoded), lambda: tf.io.extract_jpeg_shape(encoded), decoded)
     return shape[0], shape[1]

@@ -57,7 +57,8 @@ REASONS = {
     "broken_archive": "the archive is damaged; what came before is used",
     # images, once they are opened
     "empty_image": "the file has no bytes",
-    "not_an_image": "the bytes are none of JPEG, PNG, WebP, GIF, BMP, TIFF",
+    "not_an_image": "the bytes are none of JPEG, PNG, WebP, GIF, BMP, TIFF, AVIF, JPEG 2000, "
+    "TGA, PPM",
     "wrong_extension": "the name says one format and the bytes are of another",
     "zero_size": "the image is 0 pixels wide or high",
     "decompression_bomb": "the file, or a part of it, unpacks to far too much, see "

@@ -197,8 +197,9 @@ class EncodeSpec(Spec, frozen=True):
 
     Attributes:
       format: "keep" writes the bytes of the source where nothing is done to the image, EXIF does
-        not turn it, and TensorFlow's decoders show what Pillow does; else its format; GIF, BMP and
-        TIFF become PNG, and so do all GIF and TIFF, which readers of images do not take. "raw" is
+        not turn it, and TensorFlow's decoders show what Pillow does; else its format, or PNG for
+        all that is not JPEG, PNG or WebP, which readers of images do not take; only a BMP that
+        TensorFlow shows is kept. "raw" is
         uint8, "float" float32; they are what "keep" means for a record format that has no encoded
         images.
       quality: of JPEG and WebP, 1 to 100.

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from recordmill.transforms.images.pillow_internals import avif_exif
+
 MOST_PAGES = (
     1000  # of a TIFF that are looked at: Pillow's own search takes the square of their number
 )
@@ -56,6 +58,8 @@ def excess_metadata(data: bytes, most_bytes: int, most_pixels: int) -> str:
             return f"a tile of {pages.tile_pixels} pixels, at most {most_pixels}"
     elif data.startswith(b"\xff\xd8\xff"):
         copied = _jpeg_bytes(data)
+    elif data[4:8] == b"ftyp":
+        copied = exif_bytes(avif_exif(data))
     elif data.startswith((b"P1", b"P2", b"P3")):  # a comment copies the rest of its block
         copied = data.count(b"#") * min(len(data), _PPM_BLOCK_BYTES)
     else:

@@ -73,6 +73,16 @@ def stored_exif(image: Image.Image) -> bytes | None:
         return None
 
 
+def avif_exif(data: bytes) -> bytes | None:
+    """Returns the EXIF data of an AVIF, which `Image.open` reads at once; None where it fails."""
+    try:
+        from PIL import _avif
+
+        return _avif.AvifDecoder(data, "auto", 1).get_info()[4] or None
+    except Exception:  # no AVIF, which Pillow says
+        return None
+
+
 def ppm_scale(image: Image.Image) -> float:
     """Returns what gives a grey PPM's stored values, which Pillow scales when it loads the pixels.
 

@@ -71,7 +71,8 @@ def is_portable(format_name: str, image: Any, data: bytes) -> bool:
 
     Of a BMP they take a palette's numbers for grey, know neither other headers and bits a pixel nor
     compression, and want the file to end with the pixels. Of CMYK they believe Adobe's marker,
-    without which Pillow takes it to be there. Of a WebP with alpha they refuse three channels.
+    without which Pillow takes it to be there. Of a WebP with alpha they refuse three channels,
+    and of one that says to be an animation, even of one frame.
     """
     if format_name == "BMP":
         if int.from_bytes(data[14:18], "little") < 40:
@@ -82,7 +83,8 @@ def is_portable(format_name: str, image: Any, data: bytes) -> bool:
         return compression == 0 and is_known and begin + rows == len(data)
     if format_name == "JPEG":
         return image.mode != "CMYK" or "adobe_transform" in image.info
-    return not (format_name == "WEBP" and image.mode == "RGBA")
+    is_animation = data[12:16] == b"VP8X" and data[20] & 2 > 0
+    return not (format_name == "WEBP" and (image.mode == "RGBA" or is_animation))
 
 
 def is_whole(format_name: str, data: bytes) -> bool:
@@ -100,6 +102,8 @@ def _has_whole_chunks(data: bytes) -> bool:
     width, height, compression, filtering, interlacing = _PNG.unpack_from(data, 16)
     if max(width, height) > MOST_PNG_SIDE or compression or filtering or interlacing > 1:
         return False
+    # Whether the pixels end early only decompressing them would show, a second time.
+    colour, seen = data[25], set[bytes]()
     at = 8
     while at + 12 <= len(data):
         size, kind = _CHUNK.unpack_from(data, at)
@@ -111,7 +115,13 @@ def _has_whole_chunks(data: bytes) -> bool:
             return False
         if not kind.isalpha() or (is_critical and kind not in (b"IHDR", b"PLTE", b"IDAT", b"IEND")):
             return False
+        if kind in seen and kind != b"IDAT":
+            return False
+        if kind == b"PLTE" and (size % 3 or not 0 < size <= 768):
+            return False
+        if is_critical:
+            seen.add(kind)
         if kind == b"IEND":
-            return True
+            return colour != 3 or b"PLTE" in seen
         at = end
     return False

@@ -12,6 +12,8 @@ from recordmill.reader.transforms.image_augmentation import augment_images
 from recordmill.reader.transforms.image_decoding import RandomCrop, decode_images
 from recordmill.records.errors import UsageError
 
+from ...pictures import one_frame_webp
+
 HEIGHT, WIDTH = 48, 64
 BOX = (12, 16, 30, 44)  # top, left, bottom, right, in pixels
 
@@ -263,3 +265,9 @@ class TestWindows:
 def test_mistakes(make: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make()
+
+
+def test_a_webp_that_says_to_be_an_animation_is_an_error_and_no_end_of_the_process() -> None:
+    features = {"image": tf.constant([one_frame_webp()] * 8)}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="WebP Animation must be 4 channel"):
+        decode_images(size=(8, 8))(features, keys_of(8))

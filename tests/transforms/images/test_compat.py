@@ -75,3 +75,15 @@ def test_the_end_of_a_zip_states_its_members():
             archive.writestr(f"{number}.jpg", b"")
     assert compat.stated_zip_members(target) == 5
     assert compat.stated_zip_members(io.BytesIO(b"none")) == -1
+
+
+def test_exif_of_an_avif_is_what_pillow_loads_when_it_opens_one(monkeypatch):
+    exif = Image.Exif()
+    exif[0x010E] = "a description"
+    data = encoded(drawn(), "AVIF", exif=exif.tobytes())
+    loaded = []
+    monkeypatch.setattr(Image.Exif, "load", lambda self, data: loaded.append(data))
+    Image.open(io.BytesIO(data))
+    assert loaded == [compat.avif_exif(data)]
+    assert b"a description" in loaded[0]
+    assert compat.avif_exif(data[:60]) is compat.avif_exif(encoded(drawn(), "AVIF")) is None

@@ -64,6 +64,13 @@ def webp_with_exif(exif: bytes) -> bytes:
     return out.getvalue()
 
 
+def avif_with_exif(exif: bytes) -> bytes:
+    plain = tiff(_PAGE, size=len(exif))
+    whole = encoded(drawn(), "AVIF", exif=plain)
+    assert whole.count(plain) == 1
+    return whole.replace(plain, exif)
+
+
 def jpeg_with_segments(body: bytes, count: int, marker: int = 0xE1) -> bytes:
     data = jpeg()
     segment = bytes((0xFF, marker)) + (len(body) + 2).to_bytes(2, "big") + body
@@ -87,6 +94,7 @@ BOMBS = {
     ),
     "EXIF of a PNG": lambda: png_with_exif(overlapping(60, 20 * _MB)),
     "EXIF of a WebP": lambda: webp_with_exif(overlapping(60, 20 * _MB)),
+    "EXIF of an AVIF": lambda: avif_with_exif(overlapping(3_000, _MB)),
     "EXIF of a JPEG": lambda: jpeg_with_segments(b"Exif\0\0" + overlapping(2_500, 60_000), 1),
     "index of an MPO": lambda: jpeg_with_segments(b"MPF\0" + overlapping(2_500, 60_000), 1, 0xE2),
     "segments of a JPEG": lambda: jpeg_with_segments(b"Exif\0\0" + bytes(65_000), 500),
@@ -158,7 +166,7 @@ def test_copied_bytes_are_those_of_tags() -> None:
 def test_the_orientation_of_usual_files_is_read() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    for form in ("JPEG", "PNG", "WEBP"):
+    for form in ("JPEG", "PNG", "WEBP", "AVIF"):
         out = io.BytesIO()
         drawn(40, 20).save(out, form, exif=exif)
         assert decode(out.getvalue(), DecodeSpec(), channels=3).image.size == (20, 40), form

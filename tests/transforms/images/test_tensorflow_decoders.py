@@ -21,7 +21,17 @@ from recordmill.transforms.images.image_spec import DecodeSpec, ImageSpec
 from recordmill.transforms.images.preparing import prepare
 from recordmill.transforms.images.references import ImageReference, StoredBytes
 
-from ...pictures import WHOLE, animated, chunk, drawn, encoded, jpeg, png, turned_jpeg
+from ...pictures import (
+    WHOLE,
+    animated,
+    chunk,
+    drawn,
+    encoded,
+    jpeg,
+    one_frame_webp,
+    png,
+    turned_jpeg,
+)
 
 MODES = (
     "1", "L", "P", "grey P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB", "LA", "I;16", "I",
@@ -204,8 +214,10 @@ ODD: dict[str, bytes] = {
     "PNG with a wrong checksum of pixels": with_flaw(b"IDAT", png()),
     "PNG with a wrong checksum of its end": with_flaw(b"IEND", png()),
     "PNG with a chunk that must be known": png()[:-12] + chunk(b"ABcD", b"") + png()[-12:],
+    "PNG with two headers": png()[:33] + png()[8:33] + png()[33:],
     "JPEG without an end": jpeg()[:-2] + b"\xff\xe4",
     "CMYK without Adobe's marker": CMYK.replace(b"Adobe", b"Other"),
+    "WebP of one animation frame": one_frame_webp(),
     "WebP with alpha": encoded(with_alpha(), "WEBP", lossless=True),
     "WebP with alpha and losses": encoded(with_alpha(), "WEBP", quality=50),
 }
