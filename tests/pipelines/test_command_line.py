@@ -203,7 +203,7 @@ def test_too_little_memory_is_one_line(
 _LIMITED = """
 import resource, sys
 limit = getattr(resource, sys.argv[1])
-resource.setrlimit(limit, (int(sys.argv[2]), resource.getrlimit(limit)[1]))
+resource.setrlimit(limit, (int(sys.argv[2]), int(sys.argv[2])))
 from recordmill.pipelines.command_line import main
 sys.exit(main(sys.argv[3:]))
 """
