@@ -94,7 +94,7 @@ def _run(arguments: list[str]) -> int:
         call = Call(command=command, given=given)
         call.check()
         if command.has_engine:  # the others load no kernels
-            check_limits(call.workers, usable_cores())
+            check_limits(call.workers, usable_cores(), is_job=command.runs_stages)
         with call.preloading():
             with _loading():
                 load(command.function)

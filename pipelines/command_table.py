@@ -65,6 +65,11 @@ class Command:
         """Whether an engine runs it, whose flags pass through."""
         return _ENGINE in self.specs or _RUNNER in self.specs
 
+    @property
+    def runs_stages(self) -> bool:
+        """Whether it does the stages of a job, on any engine, or estimates them."""
+        return _ENGINE in self.specs
+
     def kinds(self) -> list[type[Spec]]:
         """Returns its specs."""
         return [load(each) for each in self.specs]

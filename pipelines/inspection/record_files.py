@@ -337,7 +337,7 @@ def read_description(
     try:
         content: dict[str, Any] = decode(files.read_bytes(path), kind)
         check(content)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise unreadable(path, error) from error

@@ -18,12 +18,12 @@ from warnings import catch_warnings, simplefilter
 from recordmill.records.errors import RunError
 
 # Of addresses. Each thread of a library takes an arena of malloc, and each library a thread a core.
-_BASE_BYTES, _CORE_BYTES = 800_000_000, 64_000_000
+_JOB_BYTES, _CHECK_BYTES, _CORE_BYTES = 800_000_000, 300_000_000, 64_000_000
 _MOST_CORES = 64  # OpenBLAS begins no more threads
 TENSORFLOW_BYTES = 2_400_000_000  # TensorFlow takes about as many
 TOO_LITTLE_MEMORY = (
-    "not enough memory; give it more, see the limits of this machine (ulimit -v), or use fewer "
-    "workers, and run the same command again"
+    "not enough memory; see the limits of this machine (ulimit -v), or use fewer workers, and run "
+    "the same command again"
 )
 TOO_FEW_FILES = (
     "too many open files; raise their limit (ulimit -n), or use fewer workers, and start it again"
@@ -34,7 +34,7 @@ TOO_FEW_THREADS = (
 )
 
 
-def check_limits(workers: int, cores: int) -> None:
+def check_limits(workers: int, cores: int, *, is_job: bool = True) -> None:
     """Checks that a command that loads kernels has what it takes, with some worker processes.
 
     The soft limit of open files is raised to the hard one: systems set it for programs of old.
@@ -42,12 +42,14 @@ def check_limits(workers: int, cores: int) -> None:
     Args:
       workers: processes of this machine that may begin.
       cores: that this process may use; libraries start a thread for each.
+      is_job: it loads the kernels of a job, not only those that check records.
 
     Raises:
       RunError: it has not; says which limit to raise.
     """
-    files, threads = 16 + 4 * workers, 32 + 4 * workers
-    check_memory(_BASE_BYTES + _CORE_BYTES * min(cores, _MOST_CORES))
+    files, threads = (12 if workers == 1 else 16 + 4 * workers), 32 + 4 * workers
+    base = _JOB_BYTES if is_job else _CHECK_BYTES
+    check_memory(base + _CORE_BYTES * min(cores, _MOST_CORES))
     with suppress(OSError, ValueError):  # a hard limit above what the kernel allows
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -439,9 +439,9 @@ def read_manifest(output: str) -> Manifest | None:
     path = files.join(output, m.MANIFEST_PATH)
     try:
         return Manifest.from_bytes(files.read_bytes(path))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except NotRegularError as error:
+    except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise RunError(f"{path} cannot be read: {error}") from error
