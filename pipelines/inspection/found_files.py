@@ -55,9 +55,10 @@ def open_records(path: str) -> RecordFiles:
         return _others(path)
     try:
         content = files.read_bytes(manifest_path)
-    except (FileNotFoundError, NotADirectoryError):
-        return _others(path)
     except OSError as error:
+        # A link that leads to itself is there, though nothing is behind it.
+        if not isinstance(error, NotRegularError) and not files.exists(manifest_path):
+            return _others(path)
         raise unreadable(manifest_path, error) from error
     return _dataset(path.rstrip("/"), content)
 

@@ -90,7 +90,7 @@ def test_a_record_that_does_not_parse_is_one_line(tmp_path: Path, record: bytes,
 
 
 def test_a_transform_that_cannot_parse_is_no_broken_dataset(tmp_path: Path) -> None:
-    def parse(batch: Any) -> Any:
+    def parse(batch: Any, _: Any) -> Any:
         return tf.io.parse_example([b""], {"mine": tf.io.FixedLenFeature([], tf.int64)}) | batch
 
     path = write_numbers(tmp_path / "ds", [20])
