@@ -27,6 +27,7 @@ from recordmill.pipelines.command_table import (
     load,
     main_help,
 )
+from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.error_text import describe_lack
 from recordmill.pipelines.faces import (
     Given,
@@ -92,7 +93,8 @@ def _run(arguments: list[str]) -> int:
                 load("recordmill.pipelines.config_files:add_config")(given, options)
         call = Call(command=command, given=given)
         call.check()
-        check_limits(call.workers)
+        if command.has_engine:  # the others load no kernels
+            check_limits(call.workers, usable_cores(), is_job=command.runs_stages)
         with call.preloading():
             with _loading():
                 load(command.function)

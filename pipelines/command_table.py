@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,11 @@ class Command:
     def has_engine(self) -> bool:
         """Whether an engine runs it, whose flags pass through."""
         return _ENGINE in self.specs or _RUNNER in self.specs
+
+    @property
+    def runs_stages(self) -> bool:
+        """Whether it does the stages of a job, on any engine, or estimates them."""
+        return _ENGINE in self.specs
 
     def kinds(self) -> list[type[Spec]]:
         """Returns its specs."""
@@ -122,13 +128,15 @@ class Call:
         for kind in self.command.kinds():
             self.make(kind)
 
-    @property
+    @cached_property
     def workers(self) -> int:
-        """The number of processes of this machine that the command may begin."""
+        """The number of processes of this machine that the command may begin; 1: none but this."""
         if not self.command.loads:
             return 1
         engine = self.make(EngineSpec)
-        return engine.direct_num_workers or usable_cores() if engine.runner in LOCAL_RUNNERS else 1
+        if engine.runner not in LOCAL_RUNNERS:
+            return 1
+        return engine.direct_num_workers or (1 if self._is_small() else usable_cores())
 
     def preloading(self) -> AbstractContextManager[object]:
         """Begins to load what workers need, before this process loads the same itself.
@@ -136,11 +144,7 @@ class Call:
         It does so where they are processes of this machine, and the command is a job whose input
         may be worth several.
         """
-        if self.workers == 1:
-            return nullcontext()
-        if not self.make(EngineSpec).direct_num_workers and self._is_small():
-            return nullcontext()
-        return preloading(self.command.loads)
+        return nullcontext() if self.workers == 1 else preloading(self.command.loads)
 
     def _is_small(self) -> bool:
         values = self.given.values

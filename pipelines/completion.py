@@ -6,7 +6,6 @@ The scripts hold all flags, so a key starts no process. Both forms of a value ar
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
@@ -17,6 +16,7 @@ from recordmill.pipelines.faces import (
     first_sentence,
     flag_names,
 )
+from recordmill.pipelines.inspection.json_text import json_text
 from recordmill.records.spec import Spec, option
 
 Table = dict[str, dict[str, dict[str, Any]]]
@@ -43,7 +43,7 @@ def run(spec: CompletionSpec) -> int:
     """Prints what completes commands; returns 0."""
     if spec.shell == "schema":
         schema = config_schema(spec.command, COMMANDS[spec.command].options())
-        print(json.dumps(schema, indent=1, ensure_ascii=False))
+        print(json_text(schema))
     else:
         print(completion_script(spec.shell, make_table()), end="")
     return 0

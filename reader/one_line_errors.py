@@ -27,6 +27,7 @@ _Raised: TypeAlias = "tf.errors.OpError | UnicodeDecodeError"
 Describe: TypeAlias = "Callable[[_Raised, int], str | None]"
 
 _PREFIX = "recordmill: "
+PARSE_NAME = "recordmill_parsing"  # the node of our parsing: a transform may parse, too
 _UNPARSED = re.compile(
     "Could not parse example input|Invalid protocol message input|"
     r"Name: <unknown>, (?P<why>(?:Key|Feature|Feature list): [^\n\[]*)"
@@ -85,7 +86,7 @@ def checked_message(error: _Raised, folder: str = "DIR") -> str | None:
         if first.startswith(_PREFIX):
             return first.removeprefix(_PREFIX)
         text = str(error.message)
-    if found := _UNPARSED.search(text):
+    if PARSE_NAME in text and (found := _UNPARSED.search(text)):
         why = " ".join((found["why"] or "it is no such message of protobuf").split())
         return (
             f"every record must be a tf.Example of the dataset's schema, and one is not ({why}); "
@@ -109,16 +110,23 @@ def raise_one_line(
     return _OneLineDataset(dataset, describe)
 
 
+def describe_error(dataset: tf.data.Dataset, error: _Raised, given: int) -> str | None:
+    """Returns the line that a dataset has for an error after some elements, as `describe` above."""
+    if isinstance(dataset, _OneLineDataset):
+        return dataset.describe(error, given)
+    return checked_message(error)
+
+
 class _OneLineDataset(DatasetOfVariant):
     def __init__(self, dataset: tf.data.Dataset, describe: Describe) -> None:
         variant = tf.data.experimental.to_variant(dataset)
         super().__init__(variant, [dataset], dataset.element_spec)
-        self._describe = describe
+        self.describe = describe
 
     def __iter__(self) -> Any:
         if not tf.executing_eagerly():
             return super().__iter__()
-        return _OneLineIterator(self, self._describe)
+        return _OneLineIterator(self, self.describe)
 
 
 class _OneLineIterator(OwnedIterator):

@@ -65,6 +65,8 @@ def batch_parser(
     """
     import tensorflow as tf
 
+    from recordmill.reader.one_line_errors import PARSE_NAME
+
     if not schema.features:
         return lambda records: {"record": records}
 
@@ -75,7 +77,9 @@ def batch_parser(
         }
 
         def parse_sequences(records: tf.Tensor) -> Features:
-            _, padded, lengths = tf.io.parse_sequence_example(records, sequence_features=steps)
+            _, padded, lengths = tf.io.parse_sequence_example(
+                records, sequence_features=steps, name=PARSE_NAME
+            )
             return {
                 name: tf.RaggedTensor.from_tensor(values, lengths=lengths[name])
                 for name, values in narrowing.batch(padded).items()
@@ -86,6 +90,6 @@ def batch_parser(
     spec = example_spec(schema, filler=filler)
 
     def parse_examples(records: tf.Tensor) -> Features:
-        return narrowing.batch(tf.io.parse_example(records, spec))
+        return narrowing.batch(tf.io.parse_example(records, spec, name=PARSE_NAME))
 
     return parse_examples

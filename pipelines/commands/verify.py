@@ -145,6 +145,7 @@ def _read_manifest(dataset: str, report: DatasetReport) -> Manifest | None:
         return None
     for defect in unknown_key_defects(decode(content, dict[str, object])):
         report.add(m.MANIFEST_PATH, defect)
+        report.advice = _UPGRADE
     return manifest
 
 
@@ -265,7 +266,8 @@ def _check_metadata(dataset: str, manifest: Manifest, report: DatasetReport) -> 
     if files.exists(files.join(dataset, m.STATISTICS_PATH)):
         statistics = _read_json(dataset, m.STATISTICS_PATH, report)
     derived = _derived_files(manifest, statistics)
-    for path in {"dataset_info.json", "features.json"} & manifest.files.keys() - derived.keys():
+    records_only = {"dataset_info.json", "features.json"}
+    for path in sorted(records_only & manifest.files.keys() - derived.keys()):
         report.add(path, "describes records, of which the manifest has no features")
     for path, content in derived.items():
         is_foreign = manifest.in_place and path not in manifest.files

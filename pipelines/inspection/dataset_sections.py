@@ -203,7 +203,7 @@ def run_section(facts: Facts) -> Section:
     run = facts.run
     if run.keys() <= {"run"}:  # a user's own pipeline leaves no more than whose run it was
         return section
-    rows = [(name, value) for name, key, show in _RUN_ROWS if (value := _shown(run.get(key), show))]
+    rows = [(name, value) for name, key, show in _RUN_ROWS if (value := shown(run.get(key), show))]
     if run.get("resumed"):
         section.note = "The run finished an earlier one, whose work is not in these numbers."
     section.tables.append(Table("Run", ("What", "Value"), rows, numbers=False))
@@ -212,8 +212,8 @@ def run_section(facts: Facts) -> Section:
     durations = [
         (
             str(phase.get("name", "")),
-            _shown(phase.get("seconds"), _seconds),
-            _shown(phase.get("bytes_per_second"), _speed),
+            shown(phase.get("seconds"), _seconds),
+            shown(phase.get("bytes_per_second"), _speed),
         )
         for phase in phases
         if isinstance(phase, dict)
@@ -244,7 +244,7 @@ _RUN_ROWS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 )
 
 
-def _shown(value: Any, show: Callable[[Any], str]) -> str:
+def shown(value: Any, show: Callable[[Any], str]) -> str:
     """Returns a value as text, "" where there is none, or one that no run of ours writes."""
     try:
         return "" if value is None else show(value)

@@ -51,13 +51,16 @@ def open_records(path: str) -> RecordFiles:
             "DIR must be a dataset's folder, or a folder, file or glob of TFRecords, got ''"
         )
     manifest_path = files.join(path, MANIFEST_PATH)
-    if not any(sign in path for sign in "*?[") and files.exists(manifest_path):
-        try:
-            content = files.read_bytes(manifest_path)
-        except OSError as error:
-            raise unreadable(manifest_path, error) from error
-        return _dataset(path.rstrip("/"), content)
-    return _others(path)
+    if any(sign in path for sign in "*?["):
+        return _others(path)
+    try:
+        content = files.read_bytes(manifest_path)
+    except OSError as error:
+        # A link that leads to itself is there, though nothing is behind it.
+        if not isinstance(error, NotRegularError) and not files.exists(manifest_path):
+            return _others(path)
+        raise unreadable(manifest_path, error) from error
+    return _dataset(path.rstrip("/"), content)
 
 
 def check_whole(dataset: RecordFiles) -> None:

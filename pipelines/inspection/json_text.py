@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from typing import Any
 
 _COMMANDS = re.compile(r"[\x7f-\x9f\u2028\u2029]")  # of terminals; JSON itself escapes others
@@ -12,8 +13,9 @@ _COMMANDS = re.compile(r"[\x7f-\x9f\u2028\u2029]")  # of terminals; JSON itself 
 
 def json_text(content: Any) -> str:
     """Returns a value as indented JSON, in which "NaN", "Infinity" and "-Infinity" are texts, as in
-    protobuf's JSON."""
-    text = json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False)
+    protobuf's JSON; ASCII where standard output cannot encode all characters."""
+    is_ascii = not (sys.stdout.encoding or "").lower().startswith("utf")
+    text = json.dumps(_finite(content), indent=1, ensure_ascii=is_ascii, allow_nan=False)
     return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

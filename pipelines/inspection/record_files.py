@@ -333,12 +333,12 @@ def read_description(
     Raises:
       UsageError: it is cut, no object, or does not pass the check.
     """
-    if not files.exists(path):
-        return {}
     kind: Any = dict[str, Any]
     try:
         content: dict[str, Any] = decode(files.read_bytes(path), kind)
         check(content)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
     except OSError as error:
         raise unreadable(path, error) from error
     except FormatError as error:

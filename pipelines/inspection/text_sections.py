@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from recordmill.pipelines.inspection import plots
+from recordmill.pipelines.inspection.dataset_sections import shown
 from recordmill.pipelines.inspection.facts import Facts
 from recordmill.pipelines.inspection.page import Plot, Section, Table
 from recordmill.pipelines.inspection.spellings import find_spelling, spell_alone
@@ -132,7 +133,7 @@ def _word(token: Any, vocabulary: Sequence[str] | None) -> str:
 
 def _percent(share: object) -> str:
     """Returns a share as text, "" where there is none, or one that no job of ours is asked for."""
-    return f"{share:.1%}" if isinstance(share, (int, float)) else ""
+    return shown(share, lambda number: f"{float(number):.1%}")
 
 
 def _binned(edges: Any, numbers: Any, most: int = 80) -> tuple[Any, Any]:

@@ -52,7 +52,7 @@ def mix(
     """
     import tensorflow as tf
 
-    from recordmill.reader.one_line_errors import raise_one_line
+    from recordmill.reader.one_line_errors import describe_error, raise_one_line
 
     names = sorted(sources)
     if names != sorted(weights) or not names:
@@ -78,7 +78,15 @@ def mix(
         left = steps - start_step
         choices = choices.take(left)
     mixed = tf.data.Dataset.choose_from_datasets(datasets, choices, stop_on_empty_dataset=True)
-    return raise_one_line(mixed.apply(tf.data.experimental.assert_cardinality(left)))
+
+    def describe(error: Any, given: int) -> str | None:
+        """Has the source that the failed step is of say it."""
+        source = int(turned[given % len(turned)])
+        return describe_error(
+            datasets[source], error, int(_counts(turned, len(names), given)[source])
+        )
+
+    return raise_one_line(mixed.apply(tf.data.experimental.assert_cardinality(left)), describe)
 
 
 def temperature_weights(sizes: Mapping[str, int], *, temperature: float) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import re
 import shlex
@@ -16,6 +18,9 @@ from recordmill.pipelines import command_line
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.command_table import COMMANDS
 from recordmill.pipelines.completion import make_table
+from recordmill.pipelines.engines.error_text import one_line
+from recordmill.pipelines.inspection.json_text import json_text
+from recordmill.transforms.dataset.limits import check_limits
 
 from ..pictures import jpeg
 
@@ -203,7 +208,7 @@ def test_too_little_memory_is_one_line(
 _LIMITED = """
 import resource, sys
 limit = getattr(resource, sys.argv[1])
-resource.setrlimit(limit, (int(sys.argv[2]), resource.getrlimit(limit)[1]))
+resource.setrlimit(limit, (int(sys.argv[2]), int(sys.argv[2])))
 from recordmill.pipelines.command_line import main
 sys.exit(main(sys.argv[3:]))
 """
@@ -283,3 +288,60 @@ def test_names_that_a_terminal_cannot_show_are_escaped(tmp_path: Path) -> None:
     done = subprocess.run(line, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert "classes of train: 2: b 1, \\u044f 1" in done.stdout
+
+
+def test_only_what_loads_kernels_is_asked_for_its_limits() -> None:
+    line = [sys.executable, "-c", _LIMITED, "RLIMIT_AS", "700000000", "completion", "bash"]
+    assert subprocess.run(line, capture_output=True).returncode == 0
+
+
+def test_a_soft_limit_of_files_is_raised() -> None:
+    code = (
+        "import resource\n"
+        "from recordmill.transforms.dataset.limits import check_limits\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (20, hard))\n"
+        "check_limits(8, 1)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_parent_that_ignores_its_children_is_no_limit() -> None:
+    code = (
+        "import signal\n"
+        "from recordmill.transforms.dataset.limits import check_limits\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "check_limits(1, 1)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_memory_is_asked_for_64_cores_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("recordmill.transforms.dataset.limits.check_memory", asked.append)
+    check_limits(1, 256)
+    assert asked == [800_000_000 + 64 * 64_000_000]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Traceback\nConnectionError: Resource temporarily unavailable", None),
+        ("app.MemoryErrorBudget was spent\nValueError: x", "ValueError: x"),
+        (
+            "No space left on device\nOSError: [Errno 28] No space left on device: '/tmp/a'",
+            "OSError: [Errno 28] No space left on device: '/tmp/a'; free some space, or choose "
+            "another --temp_dir",
+        ),
+        ("a\nMemoryError", "MemoryError; give workers more memory, or use fewer on a machine"),
+    ],
+)
+def test_what_an_engine_lacked_is_told_beside_its_error(text: str, said: str | None) -> None:
+    assert one_line(RuntimeError(text)) == (said or text.splitlines()[-1])
+
+
+def test_json_is_ascii_where_the_output_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+    text = json_text({"ä\U0001f600": "é"})
+    assert text.isascii()
+    assert json.loads(text) == {"ä\U0001f600": "é"}

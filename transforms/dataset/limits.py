@@ -10,6 +10,7 @@ from __future__ import annotations
 import _thread
 import mmap
 import os
+import resource
 import threading
 from contextlib import suppress
 from warnings import catch_warnings, simplefilter
@@ -17,28 +18,41 @@ from warnings import catch_warnings, simplefilter
 from recordmill.records.errors import RunError
 
 # Of addresses. Each thread of a library takes an arena of malloc, and each library a thread a core.
-_BASE_BYTES, _CORE_BYTES = 800_000_000, 64_000_000
+_JOB_BYTES, _CHECK_BYTES, _CORE_BYTES = 800_000_000, 300_000_000, 64_000_000
+_MOST_CORES = 64  # OpenBLAS begins no more threads
 TENSORFLOW_BYTES = 2_400_000_000  # TensorFlow takes about as many
-_FEWER = "or give it fewer workers (--direct_num_workers)"
 TOO_LITTLE_MEMORY = (
-    f"not enough memory; see the limits of this machine (ulimit -v), {_FEWER[3:]}, and run the "
-    "same command again"
+    "not enough memory; see the limits of this machine (ulimit -v), or use fewer workers, and run "
+    "the same command again"
 )
-TOO_FEW_FILES = f"too many open files; raise their limit (ulimit -n), {_FEWER}, and start it again"
+TOO_FEW_FILES = (
+    "too many open files; raise their limit (ulimit -n), or use fewer workers, and start it again"
+)
 TOO_FEW_THREADS = (
     "no more threads or processes can be started; raise their limit (ulimit -u, -v, or that of the "
-    f"container), {_FEWER}, and start it again"
+    "container), or use fewer workers, and start it again"
 )
 
 
-def check_limits(workers: int) -> None:
-    """Checks that a command with some worker processes has what it takes.
+def check_limits(workers: int, cores: int, *, is_job: bool = True) -> None:
+    """Checks that a command that loads kernels has what it takes, with some worker processes.
+
+    The soft limit of open files is raised to the hard one: systems set it for programs of old.
+
+    Args:
+      workers: processes of this machine that may begin.
+      cores: that this process may use; libraries start a thread for each.
+      is_job: it loads the kernels of a job, not only those that check records.
 
     Raises:
       RunError: it has not; says which limit to raise.
     """
-    files, threads = 16 + 4 * workers, 32 + 4 * workers
-    check_memory(_BASE_BYTES + _CORE_BYTES * (os.cpu_count() or 1))
+    files, threads = (12 if workers == 1 else 16 + 4 * workers), 32 + 4 * workers
+    base = _JOB_BYTES if is_job else _CHECK_BYTES
+    check_memory(base + _CORE_BYTES * min(cores, _MOST_CORES))
+    with suppress(OSError, ValueError):  # a hard limit above what the kernel allows
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     opened: list[int] = []
     try:
         opened.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(files))
@@ -73,7 +87,10 @@ def _has_threads(count: int) -> bool:
     except OSError:
         return False
     if child:
-        return os.waitpid(child, 0)[1] == 0
+        try:
+            return os.waitpid(child, 0)[1] == 0
+        except ChildProcessError:  # whoever started us ignores SIGCHLD: it cannot be told
+            return True
     status = 1
     with suppress(BaseException):
         threading.stack_size(65536)

@@ -437,11 +437,11 @@ def read_manifest(output: str) -> Manifest | None:
       RunError: it cannot be read.
     """
     path = files.join(output, m.MANIFEST_PATH)
-    if not files.exists(path):
-        return None
     try:
         return Manifest.from_bytes(files.read_bytes(path))
-    except NotRegularError as error:
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise RunError(f"{path} cannot be read: {error}") from error

@@ -12,8 +12,10 @@ import google_crc32c
 import pytest
 
 from recordmill.pipelines.command_line import main
+from recordmill.records.errors import RunError
 from recordmill.records.manifest import MANIFEST_PATH, STATISTICS_PATH, success_bytes
 from recordmill.records.statistics_file import SplitStatistics
+from recordmill.transforms.dataset.workspace import read_manifest
 
 from ...reader.small_datasets import write_dataset
 from .report_faults import PHOTOS, photos
@@ -160,16 +162,30 @@ def test_wrong_types_in_statistics_are_one_line(
     assert run(capsys, "report", path, f"--html={tmp_path}/report.html")[0] == 0
 
 
+@pytest.mark.parametrize("asked", ["x", 10**400])
 def test_numbers_of_any_size_are_reported(
-    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: object
 ) -> None:
     statistics = copy.deepcopy(STATISTICS)
     statistics["train"] |= {"padding_rate": float("nan"), "log2_pixels": {"62": 2**63 - 1}}
-    config = CONFIG | {"objective": {"name": "bert", "masked_lm_prob": "x"}}
+    config = CONFIG | {"objective": {"name": "bert", "masked_lm_prob": asked}}
     sign(path, manifest_of(path) | {"config": config}, statistics)
     run_json = {"seconds": "x", "phases": 7, "input_bytes": 2**2000}
     (path / "_meta/run.json").write_text(json.dumps(run_json))
     assert run(capsys, "report", path, f"--html={tmp_path}/report.html")[0] == 0
+
+
+def test_a_link_to_itself_is_not_missing(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in (STATISTICS_PATH, MANIFEST_PATH):
+        (path / name).unlink()
+        (path / name).symlink_to((path / name).name)
+        status, out = run(capsys, "report", path, f"--html={tmp_path}/report.html")
+        assert status == 1
+        assert f"{name} cannot be read: a link that leads to itself" in out
+    with pytest.raises(RunError, match="cannot be read: a link that leads to itself"):
+        read_manifest(str(path))
 
 
 def test_a_line_of_rejects_that_is_none_is_one_line(

@@ -412,6 +412,10 @@ ADVICES: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda ds: shutil.copy(ds / SHARD, ds / "train/more.tfrecords"),
         "remove the files that the manifest does not list; the dataset itself is whole",
     ),
+    "of a later release by its keys": (
+        lambda ds: edit(ds / MANIFEST, r'"format_version": 1', '"format_version": 1, "later": 1'),
+        "upgrade recordmill: the dataset is of a later release",
+    ),
     "of a later release": (_later, "upgrade recordmill: the dataset is of a later release"),
 }
 
