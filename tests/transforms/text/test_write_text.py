@@ -349,7 +349,7 @@ def test_a_summary_that_cannot_be_printed_fails_no_pipeline(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stdout: str
 ) -> None:
     path = {"ascii": tmp_path / "out", "full": Path("/dev/full"), "closed": tmp_path / "out"}
-    opened = open(path[stdout], "w", encoding="ascii")
+    opened = path[stdout].open("w", encoding="ascii")
     if stdout == "closed":
         opened.close()
     monkeypatch.setattr(sys, "stdout", opened)
