@@ -80,7 +80,7 @@ class _State(msgspec.Struct, frozen=True):
     def read(cls, workspace: Workspace) -> _State | None:
         """Returns the plan at a workspace; None where there is none that can be resumed."""
         try:
-            if files.exists(workspace.unfit_options_path):
+            if not workspace.can_be_finished:
                 return None
             state = decode_state(files.read_bytes(workspace.plan_path), cls)
             at = replace(workspace, token=state.run)
@@ -171,7 +171,8 @@ def plan_job(
                         "not; if they were only copied or touched, the dataset is whole and can be "
                         "used as it is; --overwrite writes it anew"
                     )
-            if not workspace.in_place:  # else what there is of a run is not worth to be kept
+            # In place what there is of a run is not worth to be kept.
+            if not workspace.in_place and workspace.can_be_finished:
                 _refuse_other_run(workspace, state, commit)
         planner.job = replace(job, workspace=replace(workspace, token=new_token()))
         _begin(planner, old, damaged=damage is not None)

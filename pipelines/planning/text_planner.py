@@ -190,7 +190,8 @@ def _planned_snapshot(workspace: Workspace, patterns: Sequence[str]) -> int:
     try:
         commit = decode_state(files.read_bytes(workspace.plan_path), dict)["commit"]
         is_same = commit["config"]["input"] == list(patterns)
-        if is_same and not files.exists(workspace.over_budget_path):
+        is_over = files.exists(workspace.over_budget_path) or not workspace.can_be_finished
+        if is_same and not is_over:
             return read_time(commit["sources"]["snapshot_time"])
     except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
         pass

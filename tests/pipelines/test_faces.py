@@ -189,8 +189,8 @@ def test_an_error_names_options_as_they_were_written() -> None:
         ("text --dupe_factor=0", "--dupe_factor must be at least 1, got 0"),
         ("text --max_seq_length=4", "--max_seq_length must be in [8, 1048576], got 4"),
         (
-            "text --max_seq_length=16 --max_predictions_per_seq=16",
-            "--max_predictions_per_seq must be below --max_seq_length=16, got 16",
+            "text --max_seq_length=16 --max_predictions_per_seq=20",
+            "--max_predictions_per_seq must be below --max_seq_length=16, got 20",
         ),
         ("text --taks=mlm", "unknown flag --taks=mlm; did you mean --task?"),
         ("text --task=gtp", "--task must be one of bert, classify, gpt, mlm, mlm_tokens, t5, "),

@@ -13,6 +13,7 @@ import pytest
 
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning import text_planner
+from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import google_storage
 
 from ..bigquery import FakeBigQuery, serve_bigquery
@@ -188,3 +189,15 @@ def test_a_session_that_expires_ends_the_run_in_one_line(
     assert run(tmp_path / "ds", vocab_file, "--overwrite") == 0
     address = found.partition("--input=")[2].split()[0]
     assert run(tmp_path / "ds", vocab_file, "--overwrite", url=address) == 0
+
+
+def test_a_run_whose_options_did_not_fit_leaves_no_time_to_read_at(
+    tmp_path: Path, vocab_file: str, served: FakeBigQuery
+) -> None:
+    output = tmp_path / "ds"
+    assert run(output, vocab_file, "--num_shards=100000") == 1
+    work = str(output / "_tmp")
+    workspace = Workspace(output=str(output), work=work, staging=work)
+    assert text_planner._planned_snapshot(workspace, [URL]) == 0
+    Path(workspace.unfit_options_path).unlink()
+    assert text_planner._planned_snapshot(workspace, [URL]) > 0

@@ -580,6 +580,15 @@ def test_names_need_not_say_how_files_are_compressed(
         assert sum(map(len, found["bytes"].values())) > 0.9 * sum(map(len, plain["bytes"].values()))
 
 
+def test_a_file_that_is_not_compressed_as_it_should_be_is_told_the_flag(
+    runner: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, flags in (("p.txt", ("--input_compression=gz",)), ("p.txt.gz", ())):
+        (tmp_path / name).write_text("plain text, not packed\n" * 9)
+        assert runner.run(MLM, f"--input={tmp_path}/{name}", *flags)["status"] == 1
+        assert "if it is not compressed, give --input_compression=none" in capsys.readouterr().err
+
+
 def test_errors_of_functions_are_rejects_or_end_the_run(runner: Runner) -> None:
     flags = (MLM, "--map={folder}/functions.py:shorter")
     assert runner.run(*flags)["status"] == runner.run(*flags, "--map_errors=fail")["status"] == 0

@@ -24,8 +24,9 @@ from recordmill.transforms.dataset.stage_pipeline import RunStages
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.sources.document_spec import DocumentLimits
 from recordmill.transforms.text.scatter import Scatterer, ScatterLimits
-from recordmill.transforms.text.text_spec import TextSpec
+from recordmill.transforms.text.text_spec import Mlm, TextSpec
 from recordmill.transforms.text.text_stages import text_stages
+from recordmill.transforms.text.write_text import WriteText
 
 from ..conftest import bert_text, make_documents
 from .jobs import (
@@ -400,3 +401,19 @@ def test_more_shards_than_text(
     flags = (*LENGTHS, "--task=mlm", "--dupe_factor=1", "--shard_size=1")
     assert run(tmp_path / "in.txt", tmp_path / "ds", vocab_file, *flags) == 0
     assert len(shard_bytes(tmp_path / "ds")) == 1
+    flags = (*flags[:-1], "--num_shards=4", "--overwrite")
+    assert run(tmp_path / "in.txt", tmp_path / "ds", vocab_file, *flags) == 1
+    assert "smaller --num_shards and run again with --overwrite" in capsys.readouterr().err
+
+
+def test_options_that_do_not_fit_leave_nothing_that_is_kept(
+    tmp_path: Path, vocab_file: str
+) -> None:
+    (tmp_path / "in.txt").write_text("the only line .\n")
+    flags = (*LENGTHS, "--task=mlm", "--dupe_factor=1")
+    unfit = (*flags, "--num_shards=4")
+    elsewhere = f"--temp_dir={tmp_path}/temp"
+    assert run(tmp_path / "in.txt", tmp_path / "new", vocab_file, *unfit, elsewhere) == 1
+    assert run(tmp_path / "in.txt", tmp_path / "new", vocab_file, *flags) == 0
+    assert run(tmp_path / "in.txt", tmp_path / "own", vocab_file, *unfit) == 1
+    WriteText(f"{tmp_path}/own", objective=Mlm(), tokenizer=vocab_file)  # is not refused

@@ -93,7 +93,8 @@ def check_output(job: Job) -> None:
         raise UsageError(
             f"{workspace.output} holds a dataset; choose another output, or overwrite=True"
         )
-    if files.exists(workspace.plan_path) and not pipeline_name(workspace.plan_path):
+    of_command = files.exists(workspace.plan_path) and not pipeline_name(workspace.plan_path)
+    if of_command and workspace.can_be_finished:
         raise UsageError(
             f"{workspace.output} holds an unfinished run of a command; finish it, or "
             "overwrite=True to begin anew"

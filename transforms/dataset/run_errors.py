@@ -12,7 +12,13 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from recordmill.records.errors import RunError, UsageError, WrongElementError
+from recordmill.records.errors import (
+    RunError,
+    UsageError,
+    WrongElementError,
+    hide_passwords,
+    visible,
+)
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.workspace import Run, Workspace
 from recordmill.transforms.storage import files
@@ -60,6 +66,6 @@ def one_line_first() -> Iterator[None]:
     try:
         yield
     except (UsageError, RunError, WrongElementError) as error:
-        _LOGGER.error("%s", error)
+        _LOGGER.error("%s", visible(hide_passwords(str(error))))
         error._tagged_with_step = True  # type: ignore[union-attr]
         raise

@@ -6,6 +6,7 @@ On this machine nothing of this is loaded: `stages.do_here` does the same withou
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -122,10 +123,19 @@ def _summed(elements: beam.PCollection[Any], function: beam.DoFn) -> beam.PColle
 
 
 def _show_summary(job: Job, manifest: Manifest) -> None:
-    """Logs the summary of a dataset; where nobody has asked for logs, prints it."""
-    text = "\n".join(summary_lines(job, manifest, read_statistics(job.workspace.output)))
-    show = _LOGGER.info if _LOGGER.isEnabledFor(logging.INFO) else print
-    show(text)
+    """Logs the summary of a dataset; where nobody has asked for logs, prints it.
+
+    The dataset is committed: whatever fails here must not fail the pipeline.
+    """
+    try:
+        text = "\n".join(summary_lines(job, manifest, read_statistics(job.workspace.output)))
+        if _LOGGER.isEnabledFor(logging.INFO):
+            _LOGGER.info("%s", text)
+            return
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    except Exception as error:  # a full disk, a closed pipe, a storage that does not answer
+        _LOGGER.warning("%s is written; no summary: %s", job.workspace.output, error)
 
 
 class _CommitDoFn(beam.DoFn):

@@ -121,6 +121,12 @@ class Workspace:
         return files.join(self.staging, "unfit_options")
 
     @property
+    def can_be_finished(self) -> bool:
+        """Whether the run that is here, if there is one, has not ended with options that do not
+        fit its input."""
+        return not files.exists(self.unfit_options_path)
+
+    @property
     def old_dataset_removed_path(self) -> str:
         """The file that marks that the dataset which this run replaces is removed."""
         return files.join(self.staging, "old_dataset_removed")

@@ -77,7 +77,7 @@ def read_blocks(
         stream = open_decompressed(raw, source.compression, most_bytes)
         damage: Exception | None = None
         ended = False
-        at_beginning = start == 0
+        at_beginning = is_empty = start == 0
         while not ended:
             block, damage = read_block(stream, source.compression, block_bytes)
             ended = damage is not None or not block
@@ -87,9 +87,10 @@ def read_blocks(
             if decoder:
                 block = decoder.decode(block, final=ended).encode("utf-8", "surrogatepass")
             if block:
+                is_empty = False
                 yield block
         if damage:
-            raise broken(damage, source.size) from damage
+            raise broken(damage, source.size, nothing_before=is_empty) from damage
 
 
 class _FilePart:
@@ -106,12 +107,16 @@ class _FilePart:
         return data
 
 
-def broken(damage: Exception, size: int) -> BrokenFileError:
-    """Returns the error for a damage that `read_block` found in a file of so many bytes."""
+def broken(damage: Exception, size: int, *, nothing_before: bool = False) -> BrokenFileError:
+    """Returns the error for a damage that `read_block` found in a file of so many bytes.
+
+    With nothing before it, the file may not be compressed at all.
+    """
     if isinstance(damage, UnpacksTooMuchError):
         text = str(damage).removeprefix("it unpacks")
         return CompressionBombError(f"{size} bytes unpack{text}; see --max_compression_ratio")
-    return BrokenFileError(f"{type(damage).__name__}: {damage}")
+    hint = "; if it is not compressed, give --input_compression=none" if nothing_before else ""
+    return BrokenFileError(f"{type(damage).__name__}: {damage}{hint}")
 
 
 def read_block(

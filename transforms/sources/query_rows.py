@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from recordmill.records.errors import RunError, UsageError, listed
+from recordmill.records.errors import RunError, UsageError, hide_passwords, listed
 from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.changes import InputChangedError
 from recordmill.transforms.sources.databases import (
@@ -132,7 +132,7 @@ def list_query(url: str, statement: str, column: str, text_field: str) -> Source
                 database, rows, name, text_field if text_field in schema.names else ""
             )
     except DatabaseError as error:
-        raise UsageError(f"--input {url} cannot be read: {error}") from error
+        raise UsageError(f"--input {hide_passwords(url)} cannot be read: {error}") from error
     query = QueryRange(statement, column, low, high, count)
     return SourceRange(url, database_name(url), "sql", "", count * size, query=query)
 

@@ -296,12 +296,12 @@ def mask_tokens(
     Returns:
       What to predict. An example whose words are all longer than its share has none.
     """
-    shape = (len(ids), spec.max_predictions_per_seq)
+    shape = (len(ids), spec.most_predictions)
     predictions = _PredictionColumns(
         np.zeros(shape, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.float32)
     )
     options = _MaskOptions(
-        np.uint64(seed), spec.masked_lm_prob, spec.max_predictions_per_seq,
+        np.uint64(seed), spec.masked_lm_prob, spec.most_predictions,
         spec.do_whole_word_mask, spec.max_ngram_size, spec.replacement == "per_word",
     )  # fmt: skip
     columns = _Kinds(kinds.mask_id, kinds.vocab_size, kinds.never_masked, kinds.continues_word)

@@ -79,7 +79,7 @@ class BertObjective:
         """The records' features."""
         return formats.bert(
             max_seq_length=self.spec.max_seq_length,
-            max_predictions_per_seq=self.spec.max_predictions_per_seq,
+            max_predictions_per_seq=self.spec.most_predictions,
             use_v2_feature_names=self.spec.use_v2_feature_names,
             use_position_id=self.spec.use_position_id,
             second_segment=self.spec.second_segment,
@@ -103,7 +103,7 @@ class BertObjective:
         )
         length = self.spec.max_seq_length * (2 if self.spec.use_position_id else 1)
         tokens = np.minimum(counts * self.spec.max_seq_length, chunks.token_counts * self.copies)
-        return masked_example_bytes(counts, tokens, length, self.spec.max_predictions_per_seq)
+        return masked_example_bytes(counts, tokens, length, self.spec.most_predictions)
 
     def examples(self, chunks: Chunks, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
         """See `Objective`."""
@@ -210,7 +210,7 @@ class MlmObjective(_WindowObjective):
         """The records' features."""
         schema = formats.mlm(
             max_seq_length=self.spec.max_seq_length,
-            max_predictions_per_seq=self.spec.max_predictions_per_seq,
+            max_predictions_per_seq=self.spec.most_predictions,
             use_v2_feature_names=self.spec.use_v2_feature_names,
             use_segment_ids=self.spec.use_segment_ids,
         )
@@ -218,7 +218,7 @@ class MlmObjective(_WindowObjective):
 
     def estimate_output_bytes(self, chunks: Chunks) -> OutputBytes:
         """Counts the windows exactly, unless they cross documents."""
-        length, predictions = self.spec.max_seq_length, self.spec.max_predictions_per_seq
+        length, predictions = self.spec.max_seq_length, self.spec.most_predictions
         rows = 3 if self.spec.use_segment_ids else 2  # of the three that the sum below has
         tokens = chunks.token_counts * self.copies
         own = masked_example_bytes(

@@ -43,7 +43,7 @@ class PackedMlmObjective(RowObjective):
         """The records' features."""
         return formats.mlm(
             max_seq_length=self.spec.max_seq_length,
-            max_predictions_per_seq=self.spec.max_predictions_per_seq,
+            max_predictions_per_seq=self.spec.most_predictions,
             use_v2_feature_names=self.spec.use_v2_feature_names,
             use_segment_ids=self.spec.use_segment_ids,
             use_position_id=self.spec.use_position_id,
@@ -62,7 +62,7 @@ class PackedMlmObjective(RowObjective):
             self.count_rows(chunks) * self.copies,
             chunks.token_counts * self.copies,
             features * self.spec.max_seq_length // 3 + 1,
-            self.spec.max_predictions_per_seq,
+            self.spec.most_predictions,
         )
 
     @property

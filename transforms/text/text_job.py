@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from msgspec import structs
 
 from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.errors import UsageError, one_of
@@ -28,7 +29,13 @@ from recordmill.transforms.text.bind_objective import bind
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words, sorted_records
 from recordmill.transforms.text.feature_tokens import larger
 from recordmill.transforms.text.objective import Objective
-from recordmill.transforms.text.text_spec import AnyObjective, CleanSpec, TextSpec
+from recordmill.transforms.text.text_spec import (
+    USUAL_PREDICTIONS,
+    AnyObjective,
+    CleanSpec,
+    Masked,
+    TextSpec,
+)
 from recordmill.transforms.text.text_state import ScatterResult, ShardPlan, TextShardStatistics
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
 
@@ -85,10 +92,21 @@ class TextJob(ShuffleJob):
     def resolved(self) -> dict[str, Any]:
         """Returns all options; documents of a user's own pipeline lie in no files."""
         found = Job.resolved(self)
+        if isinstance(self.objective, Masked):
+            found["objective"]["max_predictions_per_seq"] = self.objective.most_predictions
         if self.workspace.of_pipeline:
             of_texts = ("row", "sentence_splitter", "strips")
             found["documents"] = {name: found["documents"][name] for name in of_texts}
         return found
+
+    def fingerprint_options(self) -> dict[str, Any]:
+        """Returns the options that decide bytes; to give the default is as good as to give none."""
+        if not isinstance(self.objective, Masked):
+            return Job.fingerprint_options(self)
+        most = self.objective.most_predictions
+        number = None if most == USUAL_PREDICTIONS else most
+        objective = structs.replace(self.objective, max_predictions_per_seq=number)
+        return Job.fingerprint_options(replace(self, objective=objective))
 
     def describe_counts(self, counts: Mapping[str, Any]) -> str:
         """Returns one line of what became of the documents."""

@@ -156,6 +156,11 @@ def _add_up(job: TextJob, tree: MergeTree) -> ScatterTotals:
     return totals
 
 
+def _run_again(job: TextJob) -> str:
+    """Returns what to do with other options; a dataset that was to be replaced is still there."""
+    return "run again with --overwrite" if job.overwrite else "run again"
+
+
 def _decide(job: TextJob, totals: ScatterTotals, split_bytes: list[int]) -> ShardPlan:
     """Decides the number of shards of each split from its expected bytes."""
     empty = [split.name for split, size in zip(job.splits, split_bytes, strict=True) if not size]
@@ -174,7 +179,7 @@ def _decide(job: TextJob, totals: ScatterTotals, split_bytes: list[int]) -> Shar
             f"{totals.documents_used} with tokens"
             + say_rejected(totals.rejected)
             + "".join(f", {count} dropped as {reason}" for reason, count in dropped.items())
-            + f"; check {causes}, and run again"
+            + f"; check {causes}, and {_run_again(job)}"
         )
     shards = count_shards(split_bytes, job.splits, job.shards)
     for i, spec in enumerate(job.splits):
@@ -182,7 +187,7 @@ def _decide(job: TextJob, totals: ScatterTotals, split_bytes: list[int]) -> Shar
         if spec.num_shards is not None and shards[i] > most:
             raise UnfitOptionsError(
                 f"{spec.name} has text for at most {most} shards, {shards[i]} were asked for; set "
-                "a smaller --num_shards and run again"
+                f"a smaller --num_shards and {_run_again(job)}"
             )
         shards[i] = min(shards[i], most)
     return ShardPlan(

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from msgspec.structs import force_setattr
-
 from recordmill.records.errors import UsageError
 from recordmill.records.spec import Spec, option
 from recordmill.transforms.dataset.output_spec import (
@@ -46,7 +44,7 @@ Deduplication = Literal["none", "exact", "near"]
 MAX_NGRAM_SIZE = 16
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # of BERT
 _MAX_SEQ_LENGTH = 1 << 20
-_PREDICTIONS = 20  # of an example
+USUAL_PREDICTIONS = 20  # of an example
 # R, S and X denoisers: short spans, the end of a row, long or many spans.
 UL2_DENOISERS = "0.15:3:1,0.15:8:1,0.25:1000000:1,0.5:3:1,0.5:8:1,0.15:64:1,0.5:64:1"
 
@@ -189,11 +187,11 @@ class Masked(ObjectiveOptions, frozen=True, kw_only=True):
     short_seq_prob: _ShortSeqProb = 0.1
     use_v2_feature_names: _V2Names = False
     use_position_id: _PositionIds = False
-    max_predictions_per_seq: Annotated[int, option(
-        "Masked tokens of an example, at most; where --max_seq_length is no more than the default, "
-        "it is one less than that.", ge=1, short="masked tokens of an example, at most",
+    max_predictions_per_seq: Annotated[int | None, option(
+        "Masked tokens of an example, at most; they must be fewer than --max_seq_length.", ge=1,
+        short="masked tokens of an example, at most", default="20, or fewer for short sequences",
         example="76"
-    )] = _PREDICTIONS  # fmt: skip
+    )] = None  # fmt: skip
     masked_lm_prob: Annotated[float, option(
         "The share of tokens that are masked.", gt=0, lt=1, short="of tokens that are masked"
     )] = 0.15  # fmt: skip
@@ -209,19 +207,23 @@ class Masked(ObjectiveOptions, frozen=True, kw_only=True):
     def check(self) -> None:
         """Checks that an example has room for its predictions, and that words are replaced."""
         super().check()
-        if self.max_predictions_per_seq == _PREDICTIONS:  # which is for longer examples
-            most = min(_PREDICTIONS, self.max_seq_length - 1)
-            force_setattr(self, "max_predictions_per_seq", most)
-        if self.max_predictions_per_seq >= self.max_seq_length:
+        if self.most_predictions >= self.max_seq_length:
             raise UsageError(
                 f"--max_predictions_per_seq must be below --max_seq_length={self.max_seq_length}, "
-                f"got {self.max_predictions_per_seq}"
+                f"got {self.most_predictions}"
             )
         if self.replacement == "per_word" and not self.masks_words:
             raise UsageError(
                 "--replacement has no effect without --do_whole_word_mask or --max_ngram_size; "
                 "leave it out"
             )
+
+    @property
+    def most_predictions(self) -> int:
+        """The most masked tokens of an example."""
+        if self.max_predictions_per_seq is None:
+            return min(USUAL_PREDICTIONS, self.max_seq_length - 1)
+        return self.max_predictions_per_seq
 
     @property
     def masks_words(self) -> bool:

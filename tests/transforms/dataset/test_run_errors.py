@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 
-from recordmill.transforms.dataset.run_errors import is_over
+import pytest
+
+from recordmill.records.errors import UsageError
+from recordmill.transforms.dataset.run_errors import is_over, one_line_first
 from recordmill.transforms.dataset.workspace import Workspace
 
 
@@ -26,3 +30,9 @@ def test_a_run_is_over_when_its_plan_is_gone_and_a_dataset_is_there(tmp_path: Pa
     (tmp_path / "_tmp").mkdir()
     (tmp_path / "_tmp/plan.json").touch()
     assert not is_over(workspace)
+
+
+def test_a_logged_line_has_no_password_and_is_one(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, "recordmill"), pytest.raises(UsageError), one_line_first():
+        raise UsageError("--input postgresql://me:secret@host/db has\na line")
+    assert caplog.messages == ["--input postgresql://me:***@host/db has\\na line"]

@@ -98,7 +98,7 @@ def mask_reference(
     tokens: list[int], key: int, spec: Mlm, seed: int = SEED, vocab_size: int = VOCAB_SIZE
 ) -> Masked:
     rng = SplitMix64(seed, key, 0)
-    wanted = min(spec.max_predictions_per_seq, max(1, round(len(tokens) * spec.masked_lm_prob)))
+    wanted = min(spec.most_predictions, max(1, round(len(tokens) * spec.masked_lm_prob)))
     words = words_of(tokens, whole_word=spec.do_whole_word_mask)
     if spec.max_ngram_size > 1:
         chosen = ngram_choice(rng, words, wanted, spec.max_ngram_size)
@@ -131,7 +131,7 @@ def mask(examples: list[list[int]], keys: list[int], spec: Mlm) -> list[Masked]:
     found = mask_tokens(
         ids, lengths, np.array(keys, np.uint64), kinds=token_kinds(), spec=spec, seed=SEED
     )
-    shape = (len(examples), spec.max_predictions_per_seq)
+    shape = (len(examples), spec.most_predictions)
     assert found.positions.shape == found.ids.shape == found.weights.shape == shape
     assert found.weights.dtype == np.float32
     result = []

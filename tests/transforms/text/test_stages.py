@@ -30,7 +30,7 @@ from recordmill.transforms.text.chunk_runs import TextTools
 from recordmill.transforms.text.chunks import concatenate
 from recordmill.transforms.text.scatter import SCATTER_LIMITS, ScatterDocuments
 from recordmill.transforms.text.text_job import TextJob
-from recordmill.transforms.text.text_spec import MlmTokens
+from recordmill.transforms.text.text_spec import Mlm, MlmTokens
 from recordmill.transforms.text.text_stages import text_stages
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS
 
@@ -63,6 +63,23 @@ def job(tmp_path: Path) -> TextJob:
         objective=MlmTokens(max_seq_length=8, short_seq_prob=0.0, overlap_size=0),
         documents=DocumentSpec(documents="line", sentence_splitter="none"),
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "written", "decides"),
+    [
+        ({}, 20, {}),
+        ({"max_predictions_per_seq": 20}, 20, {}),
+        ({"max_seq_length": 16}, 15, {"max_seq_length": 16, "max_predictions_per_seq": 15}),
+        ({"max_predictions_per_seq": 30}, 30, {"max_predictions_per_seq": 30}),
+    ],
+)
+def test_predictions_by_default_are_written_as_if_given(
+    job: TextJob, given: dict[str, int], written: int, decides: dict[str, int]
+) -> None:
+    job = replace(job, objective=Mlm(**given))
+    assert job.resolved()["objective"]["max_predictions_per_seq"] == written
+    assert job.fingerprint_options()["objective"] == {"name": "mlm"} | decides
 
 
 def run(*stages: Stage[TextJob], records: int = 0) -> None:

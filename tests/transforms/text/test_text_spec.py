@@ -283,5 +283,14 @@ def test_nothing_heavy_is_imported() -> None:
 
 @pytest.mark.parametrize(("length", "most"), [(8, 7), (16, 15), (20, 19), (21, 20), (512, 20)])
 def test_a_short_example_has_fewer_predictions_by_default(length: int, most: int) -> None:
-    assert Bert(max_seq_length=length).max_predictions_per_seq == most
-    assert Mlm(max_seq_length=length).max_predictions_per_seq == most
+    assert Bert(max_seq_length=length).most_predictions == most
+    assert Mlm(max_seq_length=length).most_predictions == most
+
+
+def test_predictions_by_default_follow_the_length_and_given_ones_stay() -> None:
+    spec = Mlm(max_seq_length=16)
+    assert spec.given() == {"max_seq_length": 16}
+    assert replace(spec, max_seq_length=512).most_predictions == 20
+    assert replace(spec, max_seq_length=12).most_predictions == 11
+    with pytest.raises(UsageError, match=r"max_predictions_per_seq must be below .*=16, got 20"):
+        replace(spec, max_predictions_per_seq=20)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -340,6 +342,23 @@ def test_a_pipeline_ends_with_the_summary_of_the_command(
     assert own.splitlines() == summary
     assert own.startswith(f"{output}  train: ")
     assert "B/s of input" in speed
+
+
+@pytest.mark.parametrize("stdout", ["ascii", "full", "closed"])
+def test_a_summary_that_cannot_be_printed_fails_no_pipeline(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stdout: str
+) -> None:
+    path = {"ascii": tmp_path / "out", "full": Path("/dev/full"), "closed": tmp_path / "out"}
+    opened = path[stdout].open("w", encoding="ascii")
+    if stdout == "closed":
+        opened.close()
+    monkeypatch.setattr(sys, "stdout", opened)
+    assert write(tmp_path / "größe", documents(5), objective=Gpt(max_seq_length=32))
+    monkeypatch.undo()
+    with suppress(OSError):
+        opened.close()
+    if stdout == "ascii":
+        assert "gr\\xf6\\xdfe  train: " in (tmp_path / "out").read_text()
 
 
 def test_a_summary_is_logged_where_logs_are_asked_for(
