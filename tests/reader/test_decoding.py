@@ -130,3 +130,16 @@ def test_other_errors_of_transforms_stay_what_they_are(path: Path) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="mine") as info:
         ids(load(path, "train", batch_size=5, transform=fail))
     assert not isinstance(info.value, ReadError)
+
+
+def test_whoever_goes_on_after_an_error_is_told_of_the_right_record(tmp_path: Path) -> None:
+    path = write(tmp_path / "ds", {3: b"no image", 17: b"no image"})
+    batches = iter(load(path, "train", batch_size=5, shuffle=False,
+                        transform=decode_images(size=SIZE)))  # fmt: skip
+    raised = []
+    for _ in range(5):
+        try:
+            next(batches)
+        except ReadError as error:
+            raised.append(str(error).partition(" at byte")[0].rpartition(" ")[2])
+    assert raised == ["3", "17"]
