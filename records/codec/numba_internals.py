@@ -132,8 +132,6 @@ def check_cached_code(function: Any, shared: str = "") -> None:
       function: by numba.
       shared: a folder with files of other users, to be read only; "" for none.
     """
-    if not hasattr(function, "_cache"):  # NUMBA_DISABLE_JIT leaves the plain function
-        return
     cache, compile_it = function._cache, function.compile
     checked = _CheckedFile.__new__(_CheckedFile)
     checked.__dict__.update(cache._cache_file.__dict__)
@@ -155,14 +153,13 @@ def widen_literals(function: Any) -> None:
 
     numba compiles it for a literal first, and again for what the variable becomes in a loop.
     """
-    ask = getattr(function, "get_call_template", None)
-    if ask:  # not where NUMBA_DISABLE_JIT leaves the plain function
+    ask = function.get_call_template
 
-        def get_call_template(args: Any, kws: Any) -> Any:
-            widened = {name: numba.types.unliteral(kind) for name, kind in kws.items()}
-            return ask(tuple(map(numba.types.unliteral, args)), widened)
+    def get_call_template(args: Any, kws: Any) -> Any:
+        widened = {name: numba.types.unliteral(kind) for name, kind in kws.items()}
+        return ask(tuple(map(numba.types.unliteral, args)), widened)
 
-        function.get_call_template = get_call_template
+    function.get_call_template = get_call_template
 
 
 def load_compiler() -> None:
@@ -182,7 +179,7 @@ def has_crc32c_instruction() -> bool:
     features, config = binding.get_host_cpu_features(), numba.config
     chosen = config.CPU_FEATURES  # None: those of this machine
     has_it = features.get("sse4.2") if chosen is None else "+crc32" in chosen.split(",")
-    return bool(has_it) and "sse4.2" in features and not config.DISABLE_JIT
+    return bool(has_it) and "sse4.2" in features
 
 
 @intrinsic

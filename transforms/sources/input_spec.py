@@ -24,7 +24,10 @@ DecodingErrors = Literal["strict", "replace"]
 USUAL_COMPRESSION_RATIO = 250
 
 # What messages of `ReadDocuments` and its siblings call flags.
-SOURCE_ARGUMENTS = {"input": "patterns", "overwrite": "another run of the pipeline"}
+SOURCE_ARGUMENTS = {
+    "input": "patterns", "overwrite": "another run of the pipeline",
+    "skip_files": "narrower patterns",
+}  # fmt: skip
 
 # Options that jobs of text and of existing records have.
 AllowOutside = Annotated[tuple[str, ...], option(

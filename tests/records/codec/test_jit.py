@@ -272,15 +272,6 @@ def test_a_failed_compilation_keeps_nobody_waiting(
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_without_jit_kernels_are_functions() -> None:
-    program = (
-        "from recordmill.records.codec.heaps import sift_down\n"
-        "heap = [1, 5, 3]; sift_down(heap, 3, 4); assert min(heap) == heap[0] == 3, heap\n"
-    )
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
-
-
 def test_what_was_compiled_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jit, "_CACHE_FOLDER", str(tmp_path))
     assert not jit.is_compiled("text-bert")
