@@ -310,17 +310,17 @@ def _check_statistics(statistics: object, manifest: Manifest, report: DatasetRep
 
 
 def _check_rejects(dataset: str, manifest: Manifest, report: DatasetReport) -> None:
-    """Compares the number of rejected inputs with the manifest; a line may stand for several."""
+    """Compares the number of rejected inputs with the manifest."""
     paths = [path for path in manifest.files if path.startswith(f"{m.REJECTED_PATH}/")]
     listed, complete = 0, True
     for path in paths:
         content = _read(dataset, path, report)
         complete = complete and content is not None
         for number, line in enumerate((content or b"").splitlines()):
+            listed += 1
             try:
-                listed += decode(line, Reject).count
+                decode(line, Reject)
             except FormatError as error:
-                listed += 1
                 report.add(path, f"line {number + 1} cannot be read: {error}")
     rejected = manifest.counts.get("rejected", {})
     if not isinstance(rejected, dict) or not all(type(n) is int for n in rejected.values()):

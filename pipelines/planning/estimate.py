@@ -186,9 +186,8 @@ def _run(sample: Sample, place: str) -> _Measured:
     except RunError as error:
         found.error = error
     for path in files.list_files(job.workspace.rejected_folder):
-        for line in files.read_bytes(path).splitlines():
-            reject = decode(line, Reject)
-            found.rejected[reject.reason] += reject.count
+        lines = files.read_bytes(path).splitlines()
+        found.rejected.update(decode(line, Reject).reason for line in lines)
     return found
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import IO, Annotated, NamedTuple
+from typing import IO, NamedTuple
 
 import google_crc32c
-import msgspec
 
 from recordmill.records.state import Count, Uint32
 from recordmill.transforms.storage import files
@@ -97,7 +96,6 @@ class Reject:
       stage: "read" or "parse"; of images "list" or "decode"; "map" of users' functions.
       reason: a key of `REASONS`.
       detail: the values that cause the reject.
-      count: of inputs from the position on; 1, as it is written today.
     """
 
     source: str
@@ -105,14 +103,10 @@ class Reject:
     stage: str
     reason: str
     detail: str = ""
-    count: Annotated[int, msgspec.Meta(ge=1)] = 1
 
     def to_line(self) -> str:
-        """Returns one JSON line; a count of 1 is left out."""
-        fields = asdict(self)
-        if self.count == 1:
-            del fields["count"]
-        return json.dumps(fields, ensure_ascii=False) + "\n"
+        """Returns one JSON line."""
+        return json.dumps(asdict(self), ensure_ascii=False) + "\n"
 
 
 class RejectFile(NamedTuple):
