@@ -296,8 +296,7 @@ def _name_case(workshop: Workshop, job: str, name: str) -> Callable[[Path], None
     return check
 
 
-def no_file(path: Path, what: str) -> None:
-    """Makes something at a path that is not a regular file."""
+def _no_file(path: Path, what: str) -> None:
     if what == "fifo":
         os.mkfifo(path)
     elif what == "socket":
@@ -315,8 +314,6 @@ def no_file(path: Path, what: str) -> None:
         path.symlink_to(path)
     elif what == "link to nothing":
         path.symlink_to("nowhere")
-    elif what == "link to /dev/zero":
-        path.symlink_to("/dev/zero")
     elif what == "link to /proc/self/mem":
         path.symlink_to("/proc/self/mem")
     elif what == "link to the outside":
@@ -338,7 +335,7 @@ def _no_file_case(workshop: Workshop, job: str, what: str, named: bool) -> Calla
         whole = _SENTENCES.encode() * 5 if job == "text" else encoded(drawn(), "JPEG")
         (folder / "in" / f"whole{extension}").write_bytes(whole)
         path = folder / "in" / f"odd{extension}"
-        no_file(path, what)
+        _no_file(path, what)
         os.chdir(folder)
         flags = () if job == "text" else ("--labels=none",)
         line = workshop.arguments(job, folder / "ds", _ANY_SHARE, *flags)
