@@ -8,6 +8,7 @@ import importlib
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -39,7 +40,13 @@ def _warm_up(folder: str, parent: int) -> None:
     with open(path, "rb") as handle:
         function = function_of(handle.read())
     if function:
-        function()
+        # The driver removes the folder, and what is made meanwhile with it, also where it kills
+        # this process.
+        tempfile.tempdir, before = folder, tempfile.tempdir
+        try:
+            function()
+        finally:
+            tempfile.tempdir = before
 
 
 if PRELOADED in os.environ:

@@ -165,7 +165,7 @@ class TextWarmUp:
         text = self._sample()
         if not text:
             return
-        folder = temporary_folders.make_folder()  # which goes with this process, also if killed
+        folder = temporary_folders.make_folder()
         try:
             path = f"{folder}/sample"
             with open(path, "wb") as file:

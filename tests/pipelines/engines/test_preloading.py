@@ -73,6 +73,44 @@ def test_one_that_was_not_ended_serves_the_next_job() -> None:
     assert shown.stdout == "False 1\n", shown.stderr
 
 
+_MAKING_FILES = """
+import os, sys, time
+from recordmill.pipelines.engines.preloading import preloading
+from recordmill.pipelines.temporary_folders import make_folder
+
+made = os.path.join(sys.argv[1], "made")
+
+def warm_up():
+    folder = make_folder()
+    with open(made + "-", "w") as file:
+        file.write(folder)
+    os.rename(made + "-", made)
+    time.sleep(300)
+
+with preloading() as one:
+    one.warm_up(warm_up)
+    while not os.path.exists(made):
+        time.sleep(0.01)
+print(os.path.exists(open(made).read()), *os.listdir(os.environ["TMPDIR"]))
+"""
+
+
+def test_nothing_is_left_of_one_that_is_ended_while_it_warms_up(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    shown = subprocess.run(
+        [sys.executable, "-c", _MAKING_FILES, str(tmp_path)],
+        timeout=120,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    first, *left = shown.stdout.split()
+    assert first == "False", shown.stderr
+    assert not [name for name in left if name.startswith("recordmill-")]
+
+
 # It begins to load while the program has not loaded Beam, and waits for the job then.
 _KILLED = """
 import os, signal, sys, time
