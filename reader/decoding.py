@@ -6,7 +6,7 @@ records are decoded again, those of batches that fail one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
 import tensorflow as tf
@@ -45,12 +45,20 @@ def undecodable_records(
         remainder="keep", window_records=window, block_records=window,
         whole_shards=bool(source.compression),
     )  # fmt: skip
-    some = tuple(each for each, _ in _failing(source, written, whole))
-    suspects = replace(written, record_ranges=some, batch_size=1)
-    return [
-        (one.shard, UnreadableRecord(source.paths[one.shard], one.first, _offset(source, one), why))
-        for one, why in (_failing(source, suspects, whole) if some else ())
-    ]
+    suspects = tuple(each for each, _ in _failing(source, written, whole))
+    found = list[tuple[int, UnreadableRecord]]()
+    # What a transform fails on never comes to the decoders behind it: each in turn.
+    for n, each in enumerate(transforms[:last], 1):
+        if not suspects:
+            break
+        one_by_one = replace(written, record_ranges=suspects, batch_size=1)
+        failing = list(_failing(source, one_by_one, whole[:n]))
+        if isinstance(each, Decoder):
+            for one, why in failing:
+                path, offset = source.paths[one.shard], _offset(source, one)
+                found.append((one.shard, UnreadableRecord(path, one.first, offset, why)))
+        suspects = _without(suspects, {(one.shard, one.first) for one, _ in failing})
+    return sorted(found, key=lambda pair: (pair[0], pair[1].record))
 
 
 def undecodable_message(
@@ -114,6 +122,18 @@ def _part(ranges: Sequence[RecordRange], begin: int, end: int) -> Iterator[Recor
         if low < high:
             yield RecordRange(each.shard, each.first + low, high - low, each.number + low)
         position += each.count
+
+
+def _without(
+    ranges: Iterable[RecordRange], records: Set[tuple[int, int]]
+) -> tuple[RecordRange, ...]:
+    """Returns ranges of one record each, without some records, given by shard and place in it."""
+    each_one = (
+        RecordRange(each.shard, each.first + n, 1, each.number + n)
+        for each in ranges
+        for n in range(each.count)
+    )
+    return tuple(one for one in each_one if (one.shard, one.first) not in records)
 
 
 def _offset(source: RecordSource, one: RecordRange) -> int:

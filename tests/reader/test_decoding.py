@@ -132,6 +132,21 @@ def test_other_errors_of_transforms_stay_what_they_are(path: Path) -> None:
     assert not isinstance(info.value, ReadError)
 
 
+def test_an_error_of_a_transform_before_the_decoder_is_not_the_decoders(tmp_path: Path) -> None:
+    path = write(tmp_path / "ds", {17: b"no image"})
+
+    def fail(features: Any, keys: tf.Tensor) -> Any:
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(keys[:, 1] != 3), ["x"])]):
+            return {name: tf.identity(value) for name, value in features.items()}
+
+    options: dict[str, Any] = {"batch_size": 5, "transform": [fail, decode_images(size=SIZE)]}
+    with pytest.raises(tf.errors.InvalidArgumentError) as info:
+        ids(load(path, "train[:10]", **options))
+    assert not isinstance(info.value, ReadError)
+    reader = Reader(path, "train", on_error="skip_record", **options)
+    assert [each.record for each in reader.skipped] == [17]
+
+
 def test_whoever_goes_on_after_an_error_is_told_of_the_right_record(tmp_path: Path) -> None:
     path = write(tmp_path / "ds", {3: b"no image", 17: b"no image"})
     batches = iter(load(path, "train", batch_size=5, shuffle=False,
