@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -31,23 +31,32 @@ from recordmill.pipelines.engines.remote import RemoteEngine, SubmittedJob, chec
 from recordmill.records.errors import RunError, UsageError
 
 from ..conftest import Written
-from ..jobs import shard_bytes
+from ..jobs import CASES, shard_bytes
 from .engine_flags import engine_of
+
+
+# What language models do with tokens is done by this machine's workers and by clusters alike.
+_ELSEWHERE = ("text", "images", "examples", "gpt")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    "engine",
+    ("engine", "name"),
     [
-        "direct",
-        pytest.param("prism", marks=pytest.mark.prism),
-        pytest.param("flink", marks=pytest.mark.flink),
+        *(pytest.param("direct", name) for name in CASES),
+        *(pytest.param("prism", name, marks=pytest.mark.prism) for name in _ELSEWHERE),
+        *(pytest.param("flink", name, marks=pytest.mark.flink) for name in _ELSEWHERE),
     ],
 )
 def test_same_bytes(
-    engine: str, small: Written, tmp_path: Path, request: pytest.FixtureRequest
+    engine: str,
+    name: str,
+    written: Callable[[str, str], Written],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
+    small = written(name, "small")
     flags = []
     if engine == "prism":
         flags = ["--runner=prism", f"--prism_location={request.getfixturevalue('prism')}"]

@@ -84,12 +84,6 @@ def test_prism(prism: Path, expected: Path, vocab_file: str, tmp_path: Path) -> 
 
 
 @pytest.mark.flink
-def test_flink(cluster: Flink, expected: Path, vocab_file: str, tmp_path: Path) -> None:
-    run(tmp_path / "ds", vocab_file, program_flags(cluster))
-    check(tmp_path / "ds", expected)
-
-
-@pytest.mark.flink
 @pytest.mark.parametrize("during", ["fingerprints", "duplicates", "lists"])
 def test_flink_with_a_killed_task_manager(
     cluster: Flink, expected: Path, vocab_file: str, tmp_path: Path, during: str

@@ -99,16 +99,11 @@ def test_a_function_between_ours_on_flink(
 
 
 @pytest.mark.flink
-@pytest.mark.parametrize("during", ["elements", "runs-0", "done"])
 def test_flink_with_a_killed_task_manager(
-    cluster: Flink,
-    line: Line,
-    written: Callable[..., dict[str, bytes]],
-    tmp_path: Path,
-    during: str,
+    cluster: Flink, line: Line, written: Callable[..., dict[str, bytes]], tmp_path: Path
 ) -> None:
     source = f"{_BIG}.parquet"
     expected = written("filter_parquet", source)
     command = line("filter_parquet", source, tmp_path / "ds", *program_flags(cluster))
-    run_with_a_kill(cluster, command, tmp_path / "ds/_tmp" / during)
+    run_with_a_kill(cluster, command, tmp_path / "ds/_tmp/runs-0")
     check(tmp_path / "ds", expected, _BIG)
