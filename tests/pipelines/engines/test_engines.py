@@ -34,7 +34,6 @@ from ..conftest import Written
 from ..jobs import CASES, shard_bytes
 from .engine_flags import engine_of
 
-
 # What language models do with tokens is done by this machine's workers and by clusters alike.
 _ELSEWHERE = ("text", "images", "examples", "gpt")
 
