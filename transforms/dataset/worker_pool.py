@@ -92,7 +92,8 @@ class WorkerPool:
           describe: returns what an item is, for the message that its worker died.
 
         Raises:
-          WorkerDiedError: a worker was killed or crashed; names the item that it did.
+          WorkerDiedError: a worker was killed or crashed; names the item that it did. Or what
+            workers are forked from was.
           Exception: what the first item raised that failed.
         """
         waiting = deque(items)
@@ -128,7 +129,13 @@ class WorkerPool:
                     name=f"recordmill-worker-{len(self._workers)}",
                     daemon=True,
                 )
-                process.start()
+                try:
+                    process.start()
+                except (EOFError, ConnectionError):
+                    raise WorkerDiedError(
+                        "the process that workers are forked from died before a worker was there; "
+                        "run the same command again"
+                    ) from None
                 theirs.close()
                 self._workers.append(_Worker(process, ours, note))
 

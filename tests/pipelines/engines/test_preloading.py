@@ -73,6 +73,37 @@ def test_one_that_was_not_ended_serves_the_next_job() -> None:
     assert shown.stdout == "False 1\n", shown.stderr
 
 
+_KILLED_AT_A_START = """
+import os, signal
+from multiprocessing import forkserver
+from recordmill.pipelines.engines.preloading import preloading
+from recordmill.transforms.dataset.worker_pool import WorkerDiedError, WorkerPool
+
+read_signed = forkserver.read_signed
+
+def after_a_kill(descriptor):  # what answers that there is a worker
+    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+    return read_signed(descriptor)
+
+forkserver.read_signed = after_a_kill
+with preloading() as one:
+    one.warm_up(None)
+    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGSTOP)
+    try:
+        list(WorkerPool(2).map(lambda _: 0, range(4)))
+    except WorkerDiedError as error:
+        print(error)
+"""
+
+
+def test_one_that_dies_before_a_worker_is_there_is_told() -> None:
+    shown = run(_KILLED_AT_A_START)
+    assert shown.stdout == (
+        "the process that workers are forked from died before a worker was there; run the same "
+        "command again\n"
+    ), shown.stderr
+
+
 _MAKING_FILES = """
 import os, sys, time
 from recordmill.pipelines.engines.preloading import preloading
