@@ -28,7 +28,7 @@ REPOSITORY_PAGES = {
     "README.md": "index.md",
 }
 _SOURCES = {page: source for source, page in REPOSITORY_PAGES.items()}
-_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+_LINK = re.compile(r"\[([^\]]+)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_startup(**_: Any) -> None:
@@ -58,7 +58,7 @@ def _rejects_page() -> str:
 def _glossary_page() -> str:
     """Returns the glossary, which is a section of ARCHITECTURE.md."""
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    section = re.search(r"^## Glossary\n(.*?)(?=^## )", text, re.MULTILINE | re.DOTALL)
+    section = re.search(r"^## Glossary\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     if section is None:
         raise PluginError("ARCHITECTURE.md has no section 'Glossary'")
     return f"# Glossary\n{section[1]}"
