@@ -93,7 +93,9 @@ _TOKENIZER: dict[str, Any] = {
          "invert": False},
         {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
     ]},
-    "post_processor": None, "decoder": {"type": "ByteLevel"},
+    "post_processor": None,
+    "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True,
+                "use_regex": True},
     "model": {
         "type": "BPE", "dropout": None, "unk_token": None, "fuse_unk": False,
         "vocab": {name: at for at, name in enumerate(["<|endoftext|>", *_LETTERS, "Ġ", "th"])},
