@@ -47,17 +47,19 @@ def find_fault(data: bytes, lines: tuple[str, ...]) -> str:
     from recordmill.records.codec import jit  # numba is nothing for the child
 
     try:
-        content = json.loads(data)
+        content = json.loads(text := data.decode("utf-8"))
         growth = _growth([content.get("normalizer"), content.get("pre_tokenizer")])
     except RecursionError:
         return "it is nested too deeply"
+    except UnicodeDecodeError as error:
+        return f"it is not UTF-8: {error.reason} at byte {error.start}"
     if growth > _MOST_GROWTH:
         return f"its normalizer may make more than {_MOST_GROWTH} characters of one"
     limits = {
         "bytes": _MOST_BYTES + _BYTES_PER_BYTE * len(data),
         "seconds": _MOST_SECONDS + len(data) // _BYTES_PER_SECOND,
     }
-    given = json.dumps({"text": data.decode("utf-8"), "lines": lines, **limits})
+    given = json.dumps({"text": text, "lines": lines, **limits})
     tried = blake2b(given.encode(), digest_size=16)
     tried.update("".join(map(version, ("tokenizers", "fastokens"))).encode())
     use = f"tokenizer-{tried.hexdigest()}"

@@ -83,6 +83,15 @@ def test_a_hostile_file_is_named(tmp_path: Path, name: str) -> None:
     assert "\n" not in message
 
 
+def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    path = Path(write(tmp_path, content(notes="here")))
+    path.write_bytes(path.read_bytes().replace(b"here", b"\xab"))
+    with pytest.raises(
+        UsageError, match=r"given\.json cannot be used: it is not UTF-8: .* at byte"
+    ):
+        read_vocabulary(str(path))
+
+
 @pytest.mark.parametrize("levels", [100, 200, 400, 3000])
 def test_a_deep_file_is_named(tmp_path: Path, levels: int) -> None:
     path = write(tmp_path, content())
