@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "docs" / "generate"), str(Path(__file__).parent)]
 
 from ..transforms.examples.record_files import example, write_records  # noqa: E402
+from .cookbook_inputs import make_cookbook_inputs  # noqa: E402
 
 CLASSES = ("cat", "dog")
 _VOC = """<annotation><filename>{name}.jpg</filename><size><width>48</width><height>32</height>
@@ -125,6 +126,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, corpus: Path, vocab_file:
 
     folder = tmp_path_factory.mktemp("prepared")
     make_inputs(folder, corpus, vocab_file)
+    make_cookbook_inputs(folder)
     write_files_of_guides(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
