@@ -112,6 +112,19 @@ class Shim:
         return call
 
 
+class KillWhenThere(Shim):
+    """Ends the process as `kill -9` does after the step behind which so many files are there."""
+
+    def __init__(self, root: Path, pattern: str, count: int = 1) -> None:
+        super().__init__(root, 0, kill)
+        self._pattern, self._count = pattern, count
+
+    def _step(self) -> None:
+        with self._lock:
+            if len(list(Path(self._root).glob(self._pattern))) >= self._count:
+                kill(self)
+
+
 def kill(_: Shim) -> None:
     """Ends this process as `kill -9` does."""
     os.kill(os.getpid(), signal.SIGKILL)

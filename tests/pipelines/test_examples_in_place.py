@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +29,8 @@ from recordmill.transforms.storage import files
 
 from ..transforms.examples.record_files import example, framed, message, write_records
 from .jobs import twice
+
+ROOT = Path(__file__).parents[2]
 
 # TFDS calls what protobuf has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:.*label.. is deprecated:DeprecationWarning")
@@ -511,6 +512,17 @@ def test_a_shard_that_changes_behind_its_reading_ends_the_run(
     assert main(["verify", str(folder)]) == 0
 
 
+_KILLED = """
+import sys
+from pathlib import Path
+from recordmill.pipelines.command_line import main
+from tests.faults.shim import KillWhenThere
+KillWhenThere(Path(sys.argv[1]), "_tmp/done/*", int(sys.argv[2])).install()
+flags = ["--in_place_metadata", f"--input={sys.argv[1]}/train-*", "--direct_num_workers=1"]
+sys.exit(main(["examples", *flags]))
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_at_some_moment(tmp_path: Path, seed: int) -> None:
@@ -518,13 +530,9 @@ def test_killed_at_some_moment(tmp_path: Path, seed: int) -> None:
     for i in range(40):
         write_records(folder / f"train-{i:05d}-of-00040", numbered(2000 * i + 2000, 2000 * i))
     before = state(folder)
-    line = [sys.executable, "-m", "recordmill.pipelines", "examples", "--in_place_metadata",
-            f"--input={folder}/train-*", "--direct_num_workers=2"]  # fmt: skip
-    process = subprocess.Popen(line, start_new_session=True, stdout=-3, stderr=-3)
-    while process.poll() is None and len(list(folder.glob("_tmp/done/*"))) < 4 + 12 * seed:
-        time.sleep(0.005)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    line = [sys.executable, "-c", _KILLED, str(folder), str(4 + 12 * seed)]
+    assert subprocess.run(line, cwd=ROOT, capture_output=True).returncode == -signal.SIGKILL
+    assert len(list(folder.glob("_tmp/done/*"))) == 4 + 12 * seed
     metadata(folder, before)
     assert run(f"--input={folder}/train-*", workers=2) == 0
     metadata(folder, before)

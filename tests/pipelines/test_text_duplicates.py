@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +26,8 @@ from recordmill.transforms.text.scatter import Scatterer
 from ..conftest import WORDS, make_vocabulary
 from .jobs import shard_bytes
 from .test_text_cleaning import counts, dropped
+
+ROOT = Path(__file__).parents[2]
 
 DOCUMENTS = 240
 FILES = 4
@@ -254,10 +253,14 @@ def test_a_file_that_was_cut_meanwhile_is_made_anew(
 
 _KILLED = """
 import sys
+from pathlib import Path
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning import text_planner
+from tests.faults.shim import KillWhenThere
 text_planner.work_item_bytes = lambda total, _: max(1 << 14, total // 8)
-sys.exit(main(sys.argv[1:]))
+output, sign, *arguments = sys.argv[1:]
+KillWhenThere(Path(output), f"_tmp/{sign}").install()
+sys.exit(main(arguments))
 """
 
 
@@ -268,15 +271,9 @@ def test_a_killed_run_is_finished_to_the_same_bytes(
 ) -> None:
     output = tmp_path / "ds"
     arguments = ["text", *flags_of(planted, output), "--deduplicate=near"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", _KILLED, *arguments], start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    while process.poll() is None and not list(output.glob(f"_tmp/{sign}")):
-        time.sleep(0.005)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    line = [sys.executable, "-c", _KILLED, str(output), sign, *arguments]
+    assert subprocess.run(line, cwd=ROOT, capture_output=True).returncode == -signal.SIGKILL
+    assert list(output.glob(f"_tmp/{sign}"))
     assert not (output / "_SUCCESS").exists()
     assert run(planted, output, "--deduplicate=near") == 0
     assert shard_bytes(output) == finished("near").shards
