@@ -1,7 +1,7 @@
 # One image that launches jobs and is their workers, so that both have the very same packages.
 #
-#   make image IMAGE=<registry>/<project>/recordmill:0.1.0 LAUNCHER_IMAGE=<launcher>
-#   make worker_image IMAGE=<registry>/<project>/recordmill:0.1.0
+#   make image IMAGE=<registry>/<project>/recordmill:1.0.0 LAUNCHER_IMAGE=<launcher>
+#   make worker_image IMAGE=<registry>/<project>/recordmill:1.0.0
 #
 # <launcher> is Google's base image of Flex Templates for Python 3.11, which Dataflow's documentation
 # of Flex Templates names: python311-template-launcher-base.

@@ -61,7 +61,7 @@ DOCS = [
 
 setup(
     name="recordmill",
-    version="0.1.0",
+    version="1.0.0",
     description="Raw text and images into training-ready sharded TFRecords with Apache Beam",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",

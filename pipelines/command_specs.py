@@ -187,7 +187,7 @@ class DoctorSpec(Spec, frozen=True, kw_only=True):
         "HOST:PORT of the dashboard of a Flink cluster.", example="localhost:8081"
     )] = None  # fmt: skip
     image: Annotated[str | None, option(
-        "A worker image, which docker can run.", example="recordmill:0.1.0-text"
+        "A worker image, which docker can run.", example="recordmill:1.0.0-text"
     )] = None  # fmt: skip
     json: Annotated[bool, option("Print JSON, for programs.")] = False
     compile: Annotated[bool, option(

@@ -6,6 +6,7 @@ import ast
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -167,6 +168,31 @@ def test_wheel_contents(tmp_path: Path) -> None:
         if path.suffix in (".py", ".pyi", ".j2", ".json") or path.name == "py.typed"
     }
     assert names == wanted
+
+
+@pytest.mark.slow
+def test_source_distribution_contents(tmp_path: Path) -> None:
+    code = "from setuptools import build_meta; import sys; build_meta.build_sdist(sys.argv[1])"
+    copy = tmp_path / "copy"
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
+        copy.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, copy)
+    for folder in (*FOLDERS, "tests"):
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    line = [sys.executable, "-c", code, str(tmp_path)]
+    subprocess.run(line, check=True, cwd=copy, capture_output=True)
+    (path,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {n.name.partition("/")[2] for n in archive if n.isfile()}
+    own = {n for n in names if not n.startswith("recordmill.egg-info/")}
+    others = {"setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "PKG-INFO"}
+    wanted = {
+        path.relative_to(ROOT).as_posix()
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".pyi", ".j2", ".json") or path.name == "py.typed"
+    }
+    assert own - {"MANIFEST.in"} == wanted | others
 
 
 def test_a_class_name_exists_once() -> None:
