@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.pipelines.command_line import main
-from recordmill.pipelines.commands import doctor
+from recordmill.pipelines.commands import compile_kernels, doctor
 
 
 def test_all_is_well_here(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,6 +61,34 @@ def test_image_of_another_release() -> None:
 
 
 @pytest.mark.slow
+def test_what_is_compiled_is_what_jobs_of_all_kinds_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, whose kernels are compiled: each job ends well."""
+    done = list[str]()
+
+    def run_here(*arguments: str) -> None:
+        assert main(list(arguments)) == 0
+        done.append(arguments[0])
+
+    monkeypatch.setattr(compile_kernels, "_run", run_here)
+    assert main(["doctor", "--compile"]) == 0
+    assert {"text", "images", "examples", "verify"} == set(done)
+    assert "compiling: text" in capsys.readouterr().out
+
+
+_ONE_KIND = """
+import sys
+from itertools import islice
+from recordmill.pipelines.command_line import main
+from recordmill.pipelines.commands import compile_kernels
+jobs = compile_kernels._jobs
+compile_kernels._jobs = lambda folder: islice(jobs(folder), 1)
+sys.exit(main(["doctor", "--compile"]))
+"""
+
+
+@pytest.mark.slow
 def test_compiled_kernels_are_shared_with_all_users(tmp_path: Path) -> None:
     kernels, cache, text = tmp_path / "kernels", tmp_path / "cache", tmp_path / "text.txt"
     text.write_text("A sentence. Another one.\n\nA second document.\n")
@@ -73,7 +101,7 @@ def test_compiled_kernels_are_shared_with_all_users(tmp_path: Path) -> None:
     }  # fmt: skip
     recordmill = [sys.executable, "-m", "recordmill.pipelines"]
     done = subprocess.run(
-        [*recordmill, "doctor", "--compile"], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", _ONE_KIND], env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert f"kernels are kept in {kernels}/" in done.stdout
