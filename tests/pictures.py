@@ -70,10 +70,15 @@ def chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def png_of(width: int, height: int, *, depth: int = 8, colour: int = 0, rows: bytes = b"") -> bytes:
+def png_of(
+    width: int, height: int, *, depth: int = 8, colour: int = 0, interlaced: bool = False,
+    rows: bytes = b"",
+) -> bytes:  # fmt: skip
     """A PNG with any header, whether its pixels fit or not."""
-    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
-    chunks = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, interlaced)
+    palette = chunk(b"PLTE", bytes(range(6))) if colour == 3 else b""
+    pixels = chunk(b"IDAT", zlib.compress(rows))
+    chunks = chunk(b"IHDR", header) + palette + pixels + chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + chunks
 
 

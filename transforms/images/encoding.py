@@ -30,8 +30,9 @@ def passes_through(opened: OpenImage, data: bytes, spec: ImageSpec, *, changed: 
     name, frames = opened.header.format, opened.header.frames
     if changed or spec.encode.format != "keep" or name not in _PASSED or frames != 1:
         return False
-    is_trusted = not spec.decode.verifies
-    return is_portable(name, opened.image, data) and (is_trusted or is_whole(name, data))
+    if not is_portable(name, opened.image, data):
+        return False
+    return not spec.decode.verifies or is_whole(name, opened.image, data)
 
 
 def encode_image(image: Image.Image, format: str, *, quality: int) -> bytes:  # noqa: A002

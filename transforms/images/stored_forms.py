@@ -17,6 +17,12 @@ _IS_MARKER = np.ones(256, np.bool_)
 _IS_MARKER[[0x00, 0x01, 0xFF, *range(0xD0, 0xD9)]] = False  # a byte of pixels, or without a segment
 _BMP = struct.Struct("<I4xii2xHI")  # from where the pixels begin
 _PNG = struct.Struct(">II2x3B")
+_PNG_PIXELS = struct.Struct(">IIBB2xB")  # width, height, bits, colour, interlacing
+_PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by colour
+_ADAM7 = (  # of each pass the first column and row, and from one to the next
+    (0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2),
+    (0, 1, 1, 2),
+)  # fmt: skip
 MOST_PNG_SIDE = 1_000_000  # libpng reads no more
 _CHUNK = struct.Struct(">I4s")  # of a PNG: bytes and name
 _TGA = struct.Struct("<xBB9xHHBB")  # palette, kind, width, height, bits a pixel, flags
@@ -87,14 +93,54 @@ def is_portable(format_name: str, image: Any, data: bytes) -> bool:
     return not (format_name == "WEBP" and (image.mode == "RGBA" or is_animation))
 
 
-def is_whole(format_name: str, data: bytes) -> bool:
-    """Returns whether a PNG or JPEG has its end, and a PNG right checksums.
+def is_whole(format_name: str, image: Any, data: bytes) -> bool:
+    """Returns whether a PNG or JPEG has its end, and a PNG right checksums and all pixels.
 
-    TensorFlow's decoders refuse it without, and Pillow looks no further than the pixels.
+    TensorFlow's decoders refuse it without. Pillow looks no further than the pixels, and leaves
+    those black that a PNG ends before.
+
+    Args:
+      format_name: Pillow's.
+      image: decoded by Pillow.
+      data: of the file.
     """
     if format_name == "JPEG":
         return _END in _markers(data)
-    return format_name != "PNG" or _has_whole_chunks(data)
+    return format_name != "PNG" or (_has_whole_chunks(data) and _has_all_pixels(image, data))
+
+
+def _has_all_pixels(image: Any, data: bytes) -> bool:
+    """Returns whether a PNG of whole chunks has all pixels, of which Pillow leaves the rest 0."""
+    # The last two rows: in one of them is the last pixel, also where they are interlaced. Only
+    # where one is black the file is decompressed once more.
+    last = np.asarray(image.crop((0, max(image.height - 2, 0), *image.size)))
+    if last.reshape(len(last), -1).any(axis=1).all():
+        return True
+    width, height, bits, colour, interlacing = _PNG_PIXELS.unpack_from(data, 16)
+    bits *= _PNG_CHANNELS[colour]
+    sizes = [(width, height)]
+    if interlacing:
+        sizes = [
+            ((width - x + right - 1) // right, (height - y + down - 1) // down)
+            for x, y, right, down in _ADAM7
+        ]
+    missing = sum((1 + (w * bits + 7) // 8) * h for w, h in sizes if w > 0 and h > 0)
+    stream = zlib.decompressobj()
+    for kind, begin, end in _chunks(data):
+        rest = data[begin:end] if kind == b"IDAT" else b""
+        while rest and missing > 0 and not stream.eof:
+            missing -= len(stream.decompress(rest, _BLOCK_BYTES))
+            rest = stream.unconsumed_tail
+    return missing <= 0
+
+
+def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Yields name, begin and end of the content of each chunk of a PNG that has its end."""
+    at = 8
+    while at + 12 <= len(data):
+        size, kind = _CHUNK.unpack_from(data, at)
+        yield kind, at + 8, at + 8 + size
+        at += 12 + size
 
 
 def _has_whole_chunks(data: bytes) -> bool:
@@ -102,7 +148,6 @@ def _has_whole_chunks(data: bytes) -> bool:
     width, height, compression, filtering, interlacing = _PNG.unpack_from(data, 16)
     if max(width, height) > MOST_PNG_SIDE or compression or filtering or interlacing > 1:
         return False
-    # Whether the pixels end early only decompressing them would show, a second time.
     colour, seen = data[25], set[bytes]()
     at = 8
     while at + 12 <= len(data):

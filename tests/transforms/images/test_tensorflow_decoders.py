@@ -20,6 +20,7 @@ from recordmill.transforms.images.decoding import ImageRejectedError, decode
 from recordmill.transforms.images.image_spec import DecodeSpec, ImageSpec
 from recordmill.transforms.images.preparing import prepare
 from recordmill.transforms.images.references import ImageReference, StoredBytes
+from recordmill.transforms.images.stored_forms import is_whole
 
 from ...pictures import (
     WHOLE,
@@ -30,6 +31,7 @@ from ...pictures import (
     jpeg,
     one_frame_webp,
     png,
+    png_of,
     turned_jpeg,
 )
 
@@ -215,6 +217,7 @@ ODD: dict[str, bytes] = {
     "PNG with a wrong checksum of its end": with_flaw(b"IEND", png()),
     "PNG with a chunk that must be known": png()[:-12] + chunk(b"ABcD", b"") + png()[-12:],
     "PNG with two headers": png()[:33] + png()[8:33] + png()[33:],
+    "PNG whose pixels end early": png_of(8, 8, rows=(b"\0" + b"w" * 8) * 5),
     "JPEG without an end": jpeg()[:-2] + b"\xff\xe4",
     "CMYK without Adobe's marker": CMYK.replace(b"Adobe", b"Other"),
     "WebP of one animation frame": one_frame_webp(),
@@ -270,6 +273,34 @@ def farthest(data: bytes, form: str) -> int:
         shown = tf.io.decode_image(data, channels=3)
     wanted = decode(data, DecodeSpec(), channels=3).pixels
     return int(np.abs(shown.numpy().astype(int) - wanted).max())
+
+
+@pytest.mark.parametrize("interlaced", [False, True])
+@pytest.mark.parametrize(
+    ("colour", "depth"),
+    [(0, 1), (0, 2), (0, 8), (0, 16), (2, 8), (2, 16), (3, 1), (3, 8), (4, 8), (6, 8), (6, 16)],
+)
+@pytest.mark.parametrize("size", [(1, 2), (5, 7), (16, 9)])
+def test_a_black_png_is_kept_where_it_has_all_of_its_pixels(
+    size: tuple[int, int], colour: int, depth: int, interlaced: bool
+) -> None:
+    bits = depth * {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour]
+    passes = [(0, 0, 1, 1)]
+    if interlaced:  # the columns and rows of each, by the standard's own picture of 8 x 8
+        passes = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4)]
+        passes += [(1, 0, 2, 2), (0, 1, 1, 2)]
+    rows = [
+        bytes(1 + (len(range(x, size[0], right)) * bits + 7) // 8)
+        for x, y, right, down in passes
+        for _ in range(y, size[1], down)
+        if x < size[0]
+    ]
+    options = {"depth": depth, "colour": colour, "interlaced": interlaced}
+    for kept in (rows, rows[:-1]):
+        data = png_of(*size, rows=b"".join(kept), **options)
+        image = Image.open(io.BytesIO(data))
+        image.load()
+        assert is_whole("PNG", image, data) is (kept is rows)
 
 
 @settings(max_examples=300, deadline=None)
