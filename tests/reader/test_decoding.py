@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from recordmill.reader import Reader, balance_by_label, decode_images, load
+from recordmill.reader import Reader, balance_by_label, decode_images, load, mix
 from recordmill.reader.one_line_errors import ReadError
 from recordmill.records.codec.encoding import Strings
 from recordmill.records.errors import UsageError
@@ -102,6 +103,15 @@ def test_on_error_leaves_them_out(tmp_path: Path, compression: str, crop: float 
     assert sorted(ids(reader)) == list(range(50, 60))
     with pytest.raises(UsageError, match="at least one record must be readable, and 3 in 2 shards"):
         load(path, "train[:50]", on_error="skip_shard", **options)
+
+
+def test_of_mixed_datasets_the_one_that_holds_it_is_named(tmp_path: Path) -> None:
+    paths = {"good": write(tmp_path / "good", {}), "bad": write(tmp_path / "bad", {46: CUT})}
+    options: dict[str, Any] = {"batch_size": 5, "transform": decode_images(size=SIZE)}
+    sources = {name: partial(load, path, "train", **options) for name, path in paths.items()}
+    with pytest.raises(ReadError, match=r"/bad/train/train-00001-of-00003.tfrecords: record 26 at"):
+        for _ in mix(sources, weights={"good": 1, "bad": 2}, steps=15):
+            pass
 
 
 def test_of_a_balanced_order_too(tmp_path: Path) -> None:
