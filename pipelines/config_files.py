@@ -76,6 +76,7 @@ def _read(path: str) -> tuple[dict[str, Any], dict[str, int]]:
         mark = getattr(error, "problem_mark", None)
         at = f"line {mark.line + 1}: " if mark else ""
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        problem = problem.replace("found unhashable key", "a list or a mapping cannot be a name")
         raise UsageError(f"--config {path} is no YAML: {at}{problem}") from error
     except UsageError:
         raise

@@ -192,6 +192,7 @@ _MERGED = "splits:\n  a0: &a0 {x: 1}\n" + "".join(
         (_MERGED, "aliases (*) must stand for fewer than 1000 values in all"),
         ("input: &a [*a]\n", "line 1: aliases (*) must stand for fewer than 1000 values"),
         ("input: *b\n", "is no YAML: line 1: found undefined alias 'b'"),
+        ("{[a, b]: 1}\n", "is no YAML: line 1: a list or a mapping cannot be a name"),
         ("input: " + "[" * 3000 + "]" * 3000, "line 1: values must be at most 20 levels deep"),
         ("".join(" " * i + "a:\n" for i in range(900)), "must be at most 20 levels deep"),
         ("input: [\n", "is no YAML: line 2"),
