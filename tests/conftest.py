@@ -66,9 +66,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(_group(item)))
-    # Jobs on clusters come late: what they need is built meanwhile.
+    # Jobs on clusters come late: what they need is built meanwhile. In several processes not last:
+    # one of them does all of these, while the others would have nothing left to do.
     items.sort(key=lambda item: bool(cluster_of(item)))
     if is_parallel(config):
+        others = [item for item in items if not cluster_of(item)]
+        third = len(others) // 3
+        items[:] = [*others[:third], *items[len(others) :], *others[third:]]
         items.sort(key=lambda item: not item.get_closest_marker("slow"))
 
 
