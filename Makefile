@@ -16,7 +16,7 @@ help:
 	@echo "make docs   build the documentation into build/site"
 	@echo "make image IMAGE=… | make template IMAGE=… BUCKET=gs://…   for Dataflow, see templates/README.md"
 	@echo "make worker_image IMAGE=…   for other clusters; it does not run as root"
-	@echo "make faults   try some 3,700 faults and print what held (under an hour; as root some more)"
+	@echo "make faults   try some 5,000 faults and print what held (under an hour; as root some more)"
 	@echo "make benchmark   compare with other tools, side by side: a table of ratios (ten minutes)"
 
 $(BIN)/python:

@@ -151,6 +151,16 @@ def test_a_users_own_folder_of_the_same_name_does_not_matter(tmp_path: Path) -> 
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
 
 
+def _distributed() -> set[str]:
+    """Returns the files of the packages, relative to the repository."""
+    return {
+        path.relative_to(ROOT).as_posix()
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".pyi", ".j2", ".json") or path.name == "py.typed"
+    }
+
+
 @pytest.mark.slow
 def test_wheel_contents(tmp_path: Path) -> None:
     # setuptools adds to what an earlier build has left there, such as modules that have moved.
@@ -161,21 +171,15 @@ def test_wheel_contents(tmp_path: Path) -> None:
     )
     (wheel,) = tmp_path.glob("*.whl")
     names = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
-    wanted = {
-        f"recordmill/{path.relative_to(ROOT)}"
-        for folder in FOLDERS
-        for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".py", ".pyi", ".j2", ".json") or path.name == "py.typed"
-    }
-    assert names == wanted
+    assert names == {f"recordmill/{path}" for path in _distributed()}
 
 
 @pytest.mark.slow
 def test_source_distribution_contents(tmp_path: Path) -> None:
     code = "from setuptools import build_meta; import sys; build_meta.build_sdist(sys.argv[1])"
     copy = tmp_path / "copy"
+    copy.mkdir()
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
-        copy.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, copy)
     for folder in (*FOLDERS, "tests"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -186,13 +190,7 @@ def test_source_distribution_contents(tmp_path: Path) -> None:
         names = {n.name.partition("/")[2] for n in archive if n.isfile()}
     own = {n for n in names if not n.startswith("recordmill.egg-info/")}
     others = {"setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "PKG-INFO"}
-    wanted = {
-        path.relative_to(ROOT).as_posix()
-        for folder in FOLDERS
-        for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".py", ".pyi", ".j2", ".json") or path.name == "py.typed"
-    }
-    assert own - {"MANIFEST.in"} == wanted | others
+    assert own - {"MANIFEST.in"} == _distributed() | others
 
 
 def test_a_class_name_exists_once() -> None:

@@ -15,7 +15,6 @@ from urllib.parse import parse_qs, urlsplit
 import pyarrow as pa
 import pytest
 from adbc_driver_postgresql import dbapi
-from PIL import Image
 
 from ..bigquery import serve_bigquery
 from ..databases import postgresql_server, sqlite_database
@@ -24,23 +23,12 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "docs" / "generate"), str(Path(__file__).parent)]
 
 from ..transforms.examples.record_files import example, write_records  # noqa: E402
-from .cookbook_inputs import make_cookbook_inputs  # noqa: E402
+from .cookbook_inputs import make_cookbook_inputs, picture  # noqa: E402
 
 CLASSES = ("cat", "dog")
 _VOC = """<annotation><filename>{name}.jpg</filename><size><width>48</width><height>32</height>
 <depth>3</depth></size><object><name>cat</name><bndbox><xmin>4</xmin><ymin>4</ymin><xmax>30</xmax>
 <ymax>20</ymax></bndbox></object></annotation>"""
-
-
-def _picture(path: Path, seed: int, *, form: str = "RGB") -> None:
-    """Writes a small picture: a gradient whose colour depends on the seed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    image = Image.linear_gradient("L").resize((48, 32)).rotate(seed * 17)
-    if form == "L":
-        image = image.point(lambda value: int(value > 127))
-    else:
-        image = Image.merge("RGB", (image, image.rotate(90), Image.new("L", image.size, seed * 9)))
-    image.save(path)
 
 
 def _save_dataset(folder: Path, texts: list[str]) -> None:
@@ -85,12 +73,12 @@ def make_inputs(folder: Path, corpus: Path, vocab_file: str) -> None:
     database.execute("INSERT INTO docs VALUES (?, ?)", list(enumerate(rows)))
     for number in range(6):
         for seed, name in enumerate(CLASSES):
-            _picture(folder / "photos" / name / f"{number}.jpg", 2 * number + seed)
-        _picture(folder / "VOC2012/JPEGImages" / f"{number}.jpg", number)
+            picture(folder / "photos" / name / f"{number}.jpg", 2 * number + seed)
+        picture(folder / "VOC2012/JPEGImages" / f"{number}.jpg", number)
         (folder / "VOC2012/Annotations").mkdir(exist_ok=True)
         (folder / f"VOC2012/Annotations/{number}.xml").write_text(_VOC.format(name=number))
-        _picture(folder / "data/images" / f"{number}.jpg", number)
-        _picture(folder / "data/masks" / f"{number}.png", number, form="L")
+        picture(folder / "data/images" / f"{number}.jpg", number)
+        picture(folder / "data/masks" / f"{number}.png", number, form="L")
     for name, compression in (("old/a.tfrecord.gz", "GZIP"), ("more/b.tfrecord", "")):
         records = [example(id=number, text=f"record {number}") for number in range(90)]
         write_records(folder / name, records, compression)

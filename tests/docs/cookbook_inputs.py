@@ -45,15 +45,15 @@ def _pictures(folder: Path) -> None:
     for split, count in (("train", 6), ("val", 2)):
         for each in ("n01440764", "n01443537"):
             for number in range(count):
-                _picture(folder / f"imagenet/{split}/{each}/{each}_{number}.JPEG", number)
+                picture(folder / f"imagenet/{split}/{each}/{each}_{number}.JPEG", number)
     content: dict[str, list[dict[str, object]]] = {
         "images": [], "annotations": [], "categories": [{"id": 18, "name": "dog"}],
     }  # fmt: skip
     rows = ["ImageId,ClassId,EncodedPixels"]
     for number in range(1, 21):
         name = f"{number:012d}.jpg"
-        _picture(folder / "coco/train2017" / name, number)
-        _picture(folder / "severstal/train_images" / name, number)
+        picture(folder / "coco/train2017" / name, number)
+        picture(folder / "severstal/train_images" / name, number)
         content["images"].append({"id": number, "file_name": name, "width": 48, "height": 32})
         corners = [4, 4, 20, 4, 20, 18, 4, 18]
         content["annotations"].append(
@@ -65,7 +65,12 @@ def _pictures(folder: Path) -> None:
     (folder / "severstal/train.csv").write_text("\n".join(rows) + "\n")
 
 
-def _picture(path: Path, seed: int) -> None:
+def picture(path: Path, seed: int, *, form: str = "RGB") -> None:
+    """Writes a small picture: a gradient whose colour depends on the seed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    grey = Image.linear_gradient("L").resize((48, 32)).rotate(seed * 17)
-    Image.merge("RGB", (grey, grey.rotate(90), Image.new("L", grey.size, seed * 9))).save(path)
+    image = Image.linear_gradient("L").resize((48, 32)).rotate(seed * 17)
+    if form == "L":
+        image = image.point(lambda value: int(value > 127))
+    else:
+        image = Image.merge("RGB", (image, image.rotate(90), Image.new("L", image.size, seed * 9)))
+    image.save(path)

@@ -139,12 +139,12 @@ def _damaged_state(workshop: Workshop, job: str, step: int, seed: int) -> Callab
         else:
             over = run_forked(folder, lambda: workshop.run(job, output, "--overwrite"))
             is_clean(over)
-            advice = over.last_line.partition("; finish that, or delete this folder")
-            if job == IN_PLACE and advice[1]:  # by its marker of a command that replaces shards
+            _, advice, others = over.last_line.partition("; finish that, or delete this folder")
+            if job == IN_PLACE and advice:  # by its marker of a command that replaces shards
                 shutil.rmtree(output / "_tmp")
-                if "/_meta" in advice[2]:
+                if "/_meta" in others:
                     shutil.rmtree(output / "_meta")
-                if "/_SUCCESS" in advice[2]:
+                if "/_SUCCESS" in others:
                     (output / "_SUCCESS").unlink()
                 workshop.keeps(output)
                 over = run_forked(folder, lambda: workshop.run(job, output, "--overwrite"))

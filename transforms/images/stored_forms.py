@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,11 @@ _SCAN = b"\xff\xda"  # the marker at the beginning of a JPEG's scan
 _END = 0xD9  # the marker at the end of a JPEG
 _SCAN_NUMBER = int.from_bytes(_SCAN, "little")
 _BLOCK_BYTES = 1 << 20
+_INPUT_BYTES = 1 << 16  # of what is decompressed, at once
 _IS_MARKER = np.ones(256, np.bool_)
 _IS_MARKER[[0x00, 0x01, 0xFF, *range(0xD0, 0xD9)]] = False  # a byte of pixels, or without a segment
 _BMP = struct.Struct("<I4xii2xHI")  # from where the pixels begin
-_PNG = struct.Struct(">II2x3B")
-_PNG_PIXELS = struct.Struct(">IIBB2xB")  # width, height, bits, colour, interlacing
+_PNG = struct.Struct(">II5B")  # width, height, bits, colour, compression, filtering, interlacing
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by colour
 _ADAM7 = (  # of each pass the first column and row, and from one to the next
     (0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2),
@@ -116,7 +117,7 @@ def _has_all_pixels(image: Any, data: bytes) -> bool:
     last = np.asarray(image.crop((0, max(image.height - 2, 0), *image.size)))
     if last.reshape(len(last), -1).any(axis=1).all():
         return True
-    width, height, bits, colour, interlacing = _PNG_PIXELS.unpack_from(data, 16)
+    width, height, bits, colour, _, _, interlacing = _PNG.unpack_from(data, 16)
     bits *= _PNG_CHANNELS[colour]
     sizes = [(width, height)]
     if interlacing:
@@ -126,47 +127,46 @@ def _has_all_pixels(image: Any, data: bytes) -> bool:
         ]
     missing = sum((1 + (w * bits + 7) // 8) * h for w, h in sizes if w > 0 and h > 0)
     stream = zlib.decompressobj()
-    for kind, begin, end in _chunks(data):
-        rest = data[begin:end] if kind == b"IDAT" else b""
-        while rest and missing > 0 and not stream.eof:
-            missing -= len(stream.decompress(rest, _BLOCK_BYTES))
-            rest = stream.unconsumed_tail
+    with suppress(zlib.error):
+        for kind, begin, end in _chunks(data):
+            for at in range(begin, end, _INPUT_BYTES) if kind == b"IDAT" else ():
+                rest = data[at : min(at + _INPUT_BYTES, end)]
+                while rest and missing > 0 and not stream.eof:
+                    missing -= len(stream.decompress(rest, _BLOCK_BYTES))
+                    rest = stream.unconsumed_tail
     return missing <= 0
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Yields name, begin and end of the content of each chunk of a PNG that has its end."""
-    at = 8
-    while at + 12 <= len(data):
+    """Yields name, begin and end of the content of chunks of a PNG, up to its end or a cut one."""
+    at, kind = 8, b""
+    while kind != b"IEND" and at + 12 <= len(data):
         size, kind = _CHUNK.unpack_from(data, at)
-        yield kind, at + 8, at + 8 + size
-        at += 12 + size
+        begin = at + 8
+        at = begin + size + 4  # behind its checksum
+        if at > len(data):
+            return
+        yield kind, begin, begin + size
 
 
 def _has_whole_chunks(data: bytes) -> bool:
     """Returns whether a PNG is one for libpng: a known header, and whole chunks, intact ones."""
-    width, height, compression, filtering, interlacing = _PNG.unpack_from(data, 16)
+    width, height, _, colour, compression, filtering, interlacing = _PNG.unpack_from(data, 16)
     if max(width, height) > MOST_PNG_SIDE or compression or filtering or interlacing > 1:
         return False
-    colour, seen = data[25], set[bytes]()
-    at = 8
-    while at + 12 <= len(data):
-        size, kind = _CHUNK.unpack_from(data, at)
-        end = at + 12 + size
-        if end > len(data):
-            return False
+    seen = set[bytes]()
+    for kind, begin, end in _chunks(data):
         is_critical = not kind[0] & 0x20
-        if is_critical and zlib.crc32(data[at + 4 : end - 4]) != _CRC.unpack_from(data, end - 4)[0]:
+        if is_critical and zlib.crc32(data[begin - 4 : end]) != _CRC.unpack_from(data, end)[0]:
             return False
         if not kind.isalpha() or (is_critical and kind not in (b"IHDR", b"PLTE", b"IDAT", b"IEND")):
             return False
         if kind in seen and kind != b"IDAT":
             return False
-        if kind == b"PLTE" and (size % 3 or not 0 < size <= 768):
+        if kind == b"PLTE" and ((end - begin) % 3 or not 0 < end - begin <= 768):
             return False
         if is_critical:
             seen.add(kind)
         if kind == b"IEND":
             return colour != 3 or b"PLTE" in seen
-        at = end
     return False

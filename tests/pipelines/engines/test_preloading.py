@@ -15,10 +15,15 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 
-def run(text: str) -> subprocess.CompletedProcess[str]:
+def run(text: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs a program; a process of tests has a process to fork from already."""
     return subprocess.run(
-        [sys.executable, "-c", text], timeout=120, capture_output=True, text=True, cwd=ROOT
+        [sys.executable, "-c", text, *arguments],
+        timeout=120,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | variables,
     )
 
 
@@ -129,14 +134,7 @@ print(os.path.exists(open(made).read()), *os.listdir(os.environ["TMPDIR"]))
 def test_nothing_is_left_of_one_that_is_ended_while_it_warms_up(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    shown = subprocess.run(
-        [sys.executable, "-c", _MAKING_FILES, str(tmp_path)],
-        timeout=120,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(temporary)},
-    )
+    shown = run(_MAKING_FILES, str(tmp_path), TMPDIR=str(temporary))
     first, *left = shown.stdout.split()
     assert first == "False", shown.stderr
     assert not [name for name in left if name.startswith("recordmill-")]
