@@ -82,7 +82,8 @@ def _run(arguments: list[str]) -> int:
     parser = Parser(prog=f"recordmill {command.name}")
     parser.add_options(options)
     values, rest = parser.parse_values(own)
-    if not command.has_engine:
+    is_more_input = bool(rest) and not rest[0].startswith("-") and "input" not in options
+    if is_more_input or not command.has_engine:
         refuse_unknown(rest, parser.known)
     elif rest:
         load("recordmill.pipelines.beam_internals:refuse_unknown")(rest, aliases_of(options))

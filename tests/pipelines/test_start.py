@@ -55,6 +55,7 @@ def test_what_is_slow_to_load_is_not_loaded(arguments: list[str], late: str, dat
     [
         ("text --inptu=x", "unknown flag --inptu=x; did you mean --input?"),
         ("images --input=a b", "no flag before b; for a second input write --input again"),
+        ("verify a b", "unexpected argument 'b'; write quotes around a glob, and see --help"),
         ("plan examples --tmep_location=x", "did you mean --temp_location?"),  # Beam's
         ("verify ds --project p --wrkers=2", "unknown flag --wrkers=2; did you mean --workers?"),
     ],
